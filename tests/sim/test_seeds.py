@@ -152,6 +152,12 @@ ONCE_BROKEN_WIDE: list[tuple[str, int, str]] = [
     ("objects", 5241255740, ""),
     # The clock of the only host is set back while the owner of such a run is frozen.
     ("sqlite", 5241255785, ""),
+    # A frozen writer continues when its run was taken over, ended and was purged, and its place in the log is free.
+    ("objects", 5241256310, ""),
+    # A person brings a run back while another one purges it.
+    ("objects", 5241257894, ""),
+    # An entry of a list arrives after the purge of its run.
+    ("objects", 5241256980, ""),
 ]
 
 

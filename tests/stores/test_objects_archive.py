@@ -6,18 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from buoy.core.ids import RunnerId
 from buoy.core.log import events as e
+from buoy.core.log.events import NULL
 from buoy.core.log.lifecycle import Status
 from buoy.errors import CorruptLog, Unavailable, UnknownRun
 from buoy.ports.maintenance import RunCopy
 from buoy.ports.records import Ended, FencedOut, RunQuery, Wants
+from buoy.stores.objects import layout
 from buoy.stores.objects.archive import PART_EVENTS
 from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.commit import PURGED_SINCE_S
 from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.layout import WAKE
+from buoy.stores.objects.records import LogObject, TaskState
 from buoy.stores.objects.runs import LATELY_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
@@ -171,6 +176,38 @@ def test_who_slept_for_long_writes_nothing_into_the_gaps_of_a_purged_run() -> No
         assert await store.archive.purge(await stone_of(store))
         world.clock.advance(LATELY_S + 1.0)
         assert isinstance((await zombie.commit([late]))[0], FencedOut)
+
+    asyncio.run(play())
+
+
+def test_who_is_held_up_in_the_middle_of_a_commit_writes_nothing_into_the_gaps_of_a_purged_run() -> None:
+    """Between its last look and its write the run is taken over, ends and is purged."""
+
+    async def play() -> None:
+        world = World(None)
+        store = await world.fresh()
+        await register(store, "r1")
+        await held_run(world, store)
+        sleeper = world.new_author(RUN)
+        sleeper.log = await store.events(RUN)
+        late = sleeper.draft(started(1))
+        place = layout.log_key(RUN, late.after_seq + 1)
+
+        async def sleeps(operation: str, key: str, phase: str) -> None:
+            if (operation, key, phase) == ("create", place, "before"):
+                await world.author.append(store, started(1))
+                await world.author.append(store, e.WorkflowCompleted(), task=Ended())
+                assert await store.archive.purge(await stone_of(store))
+                world.clock.advance(PURGED_SINCE_S + 1.0)
+
+        zombie = await ObjectStore.on(MemoryBucket(world.data, sleeps), clock=world.clock)
+        assert await zombie.run(RUN) is not None
+        assert isinstance((await zombie.commit([late]))[0], FencedOut)
+        assert place not in world.data.objects
+        # An unclear answer is read back by number and nonce: what lies in a grave does not count.
+        lost = LogObject(late.events[-1].seq, NULL, NULL, TaskState("none", 1), nonce=late.events[0].nonce)
+        world.data.put(place, msgspec.json.encode(lost))
+        assert isinstance((await store.landed([late]))[0], FencedOut)
 
     asyncio.run(play())
 

@@ -8,12 +8,13 @@ from collections import Counter
 from buoy.core.ids import BranchId, RunId
 from buoy.core.log import events as e
 from buoy.ports.maintenance import Tombstone
-from buoy.ports.records import Ended, Held, Released, RunQuery
+from buoy.ports.records import Ended, FencedOut, Held, Released, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.index.counts import COUNTED_UNFILTERED
 from buoy.stores.objects.runs import LATELY_S, LISTED_AFTER_S
 from buoy.stores.objects.store import ObjectStore
+from buoy.testing.contracts.archive import stone_of
 from buoy.testing.contracts.harness import claim, claimed, register, started
 
 from .object_world import MEDIC, R1, RUN, World, end_run
@@ -170,6 +171,29 @@ class _Metered(MemoryBucket):
 
     def pulse(self) -> int | None:
         return None
+
+
+def test_who_brings_a_run_back_and_meets_its_purge_leaves_no_entry_of_it() -> None:
+    async def test() -> None:
+        world, store = await _ended()
+        assert await store.release(RUN, R1, Ended())
+        world.author.log = await store.events(RUN)
+        back = world.author.draft(claimed("medic"), BACK, task=Held(MEDIC))
+        stone, purged = await stone_of(store), False
+
+        async def purges(operation: str, key: str, phase: str) -> None:
+            nonlocal purged
+            if operation == "put" and phase == "before" and not purged:
+                purged = True
+                assert await store.archive.purge(stone)
+
+        slow = ObjectStore(MemoryBucket(world.data, purges), world.clock)
+        assert isinstance((await slow.commit([back]))[0], FencedOut)
+        assert purged
+        assert _index(world) == []
+        assert await store.counts() == {}
+
+    asyncio.run(test())
 
 
 def test_a_run_that_ended_counts_once_though_an_entry_of_its_activity_was_left() -> None:

@@ -28,6 +28,9 @@ LAG_MAX = 128
 # Wake-ups that one commit removes. The owner's next look removes the others.
 WAKES_MAX = 64
 SAVE_TRIES_MAX = 5
+# What a writer knows of its run is at most so old when it does not ask whether the run was purged. In this time a
+# frozen writer would have to be declared dead, and its run be taken over, end and be purged.
+PURGED_SINCE_S = 5.0
 # A run that is taken for the first time goes from one to the other: that alone is no reason to write `state.json`.
 _DRIVEN = frozenset({None, Status.PENDING, Status.RUNNING})
 
@@ -63,8 +66,10 @@ class Commits:
         there = await self._runs.log_object(write.run_id, write.after_seq + 1)
         if there is None:
             return None
-        ours = there.nonce is not None and there.nonce == write.events[0].nonce
-        return Committed(write.events[-1].seq) if ours else FencedOut(there.last_seq)
+        if there.nonce is None or there.nonce != write.events[0].nonce:
+            return FencedOut(there.last_seq)
+        # It may have taken a place that a purge had freed.
+        return FencedOut(0) if await self._runs.has_tombstone(write.run_id) else Committed(write.events[-1].seq)
 
     async def _append(self, write: Write) -> Outcome:
         base = await self._base(write)
@@ -91,14 +96,35 @@ class Commits:
             await self._runs.unsettle(base)
         made = await self._create(write, log)
         if made is None:
-            now = await self._runs.load(write.run_id)
-            entry = entry_of(write.document, task)
-            if now is not None and entry is not None and passed(entry[0], task.version, now):
-                await self._index.drop([entry[0]])  # the writer that was quicker does not know it
-            return FencedOut(0 if now is None else now.head_seq)
+            return await self._overtaken(write, base, task)
+        if write.after_seq and await self._took_a_freed_place(write):
+            await self._bucket.delete(layout.log_key(write.run_id, write.after_seq + 1))
+            await self._index.drop([key for key, _ in entries])
+            return FencedOut(0)
         await self._finish(write, base, made, last_seq)
         await self._runs.segments.committed(write.run_id, made, write.after_seq + 1)
         return Committed(last_seq)
+
+    async def _overtaken(self, write: Write, base: StoredRun | None, task: TaskState) -> FencedOut:
+        """Another writer was quicker: removes the entries that it does not know of."""
+        now = await self._runs.load(write.run_id)
+        if now is None:
+            if base is not None and _brings_back(write, base):
+                # A purge. It may have removed this entry before `unsettle` wrote it.
+                await self._index.drop([layout.index_key(write.run_id, base.document.created_at, base.head_seq)])
+            return FencedOut(0)
+        entry = entry_of(write.document, task)
+        if entry is not None and passed(entry[0], task.version, now):
+            await self._index.drop([entry[0]])
+        return FencedOut(now.head_seq)
+
+    async def _took_a_freed_place(self, write: Write) -> bool:
+        """Whether this commit took a place that the purge of its run had freed.
+
+        Asked after the commit: a writer may be held up at any moment before it, and a purge writes the tombstone before
+        it frees a place. A commit that comes soon after what its writer knows needs no question.
+        """
+        return self._runs.known_s(write.run_id) > PURGED_SINCE_S and await self._runs.has_tombstone(write.run_id)
 
     async def _base(self, write: Write) -> StoredRun | FencedOut | None:
         """The run as it must be for this append; None for a new run. The number must be a commit's last one."""
@@ -107,11 +133,7 @@ class Commits:
         if lately is not None and lately.head_seq == write.after_seq:
             return lately
         if known is not None and known.head_seq == write.after_seq > 0:
-            # The create fails if another writer appended since, unless the run was purged and its places are free
-            # again.
-            return (
-                FencedOut(0) if await self._runs.has_tombstone(write.run_id) else self._runs.remember(known, read=False)
-            )
+            return known  # the create fails if another writer appended since; for a purge see `_took_a_freed_place`
         if write.after_seq == 0 and known is None:
             # The fence is the create; this only spares a second starter the entries that lead nowhere.
             there = await self._bucket.get(layout.log_key(write.run_id, 1))

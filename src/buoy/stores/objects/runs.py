@@ -70,10 +70,12 @@ class Runs(Logs):
     def known(self, run_id: RunId) -> StoredRun | None:
         return self._known.get(run_id)
 
+    def known_s(self, run_id: RunId) -> float:
+        """How long ago this process read or wrote the run."""
+        return self._clock.monotonic() - self._known_at.get(run_id, -math.inf)
+
     def known_lately(self, run_id: RunId) -> StoredRun | None:
-        """The view that a writer may use without a look. After a long sleep its run may be purged, its place free."""
-        lately = self._clock.monotonic() - self._known_at.get(run_id, -math.inf) <= LATELY_S
-        return self._known.get(run_id) if lately else None
+        return self._known.get(run_id) if self.known_s(run_id) <= LATELY_S else None
 
     def remember(self, view: StoredRun, *, read: bool = True) -> StoredRun:
         """Adds what was just read or written. What was read of `state.json` counts, even if it seems to be older."""
