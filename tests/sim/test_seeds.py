@@ -158,6 +158,8 @@ ONCE_BROKEN_WIDE: list[tuple[str, int, str]] = [
     ("objects", 5241257894, ""),
     # An entry of a list arrives after the purge of its run.
     ("objects", 5241256980, ""),
+    # A step that ends at once lets the code give up another one, whose body is about to start.
+    ("sqlite", 5241296253, ""),
 ]
 
 

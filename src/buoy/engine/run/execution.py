@@ -193,6 +193,7 @@ class Execution:
             if self.state.open[leaf].kind == "child":
                 self.after_commit(lambda: self.children.give_up(leaf))
             self.record(e.LeafCancelled(leaf=leaf))
+            self.leaves.take_back(leaf, wanted=False)  # else it could start when the log has it as given up
             self.after_commit(lambda: self.leaves.drop(leaf))
 
     def code_returned(self, value: Any) -> None:

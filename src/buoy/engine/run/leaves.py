@@ -285,12 +285,12 @@ class Leaves:
         for leaf in [each for each in self._bodies if each in self._steps and each in self._execution.state.open]:
             self.take_back(leaf)
 
-    def take_back(self, leaf: LeafId) -> bool:
-        """Whether that body was about to start, and will not."""
+    def take_back(self, leaf: LeafId, *, wanted: bool = True) -> bool:
+        """Whether that body was about to start, and will not. `wanted`: it starts later, here or elsewhere."""
         if leaf not in self._bodies or not self._bodies[leaf].call_back():
             return False
         del self._bodies[leaf]
-        self._execution.has_undelivered = True
+        self._execution.has_undelivered |= wanted
         return True
 
     def cancel_async(self) -> None:
