@@ -18,9 +18,12 @@ from simulator.reading import UNDO, old_name, parts_of, shown, status_of, times_
 
 
 def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
-    """All attempts of an effect have one key, in every process; a rewind by a person makes a new one."""
+    """All attempts of an effect have one key, in every process; a rewind by a person makes a new one.
+
+    A process that was declared gone, and does not know it yet, knows of no rewind either: it executes what it had.
+    """
     keys: dict[tuple[str, int], str] = {}
-    for body in (each for each in found.bodies if each.what == "start"):
+    for body in (each for each in found.bodies if each.what == "start" and not each.gone):
         key = keys.setdefault((old_name(body.leaf), body.redone), body.key)
         if key != body.key:
             yield f"{body.leaf} ran under the keys {key} and {body.key}"

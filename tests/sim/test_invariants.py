@@ -380,6 +380,11 @@ def test_a_renamed_step_keeps_its_key() -> None:
     assert rule in {each.rule for each in broken(sound(bodies=[*sound().bodies, other]))}
 
 
+def test_a_process_that_was_declared_gone_may_execute_what_a_person_has_called_back() -> None:
+    old = _body(redone=1, gone=True)
+    assert "keys tell effects apart" not in {each.rule for each in broken(sound(bodies=[*sound().bodies, old]))}
+
+
 def test_a_run_may_fail_or_be_held_after_a_death_if_that_is_its_policy() -> None:
     assert broken(_refused("fail", "RecoveryRefused")) == []
     created = msgspec.structs.replace(CREATED, policy="hold")
