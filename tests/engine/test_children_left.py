@@ -43,12 +43,25 @@ async def sends_off() -> str:
     return str(child)
 
 
+def _no_word(child: str, parent: str, done: Any) -> None:
+    """The same about a child that was told that it was given up."""
+    asyncio.get_running_loop().call_soon(done, None)
+
+
+@buoy.workflow
+async def moves_on() -> str:
+    task = asyncio.ensure_future(kid())
+    await first()
+    task.cancel()
+    return str(await buoy.wait_signal("on"))
+
+
 def _no_birth(child: str, created: e.WorkflowCreated, done: Any, workflow: Any) -> None:
     """The parent believes that it has a child, as one whose process dies a moment before."""
     asyncio.get_running_loop().call_soon(done, None)
 
 
-ALL = [kid, waits, waits_sync, sends_off]
+ALL = [kid, waits, waits_sync, sends_off, moves_on]
 
 
 async def children_of(app: buoy.Client, run_id: str, count: int) -> list[str]:
@@ -94,6 +107,22 @@ async def test_the_end_of_a_parent_cancels_the_child_that_a_jump_left_behind(url
     async with opened(url, *ALL) as app:
         for child in (old, new):
             await until_status(app, child, "cancelled")
+
+
+async def test_a_pause_waits_for_a_worker_if_a_child_may_not_know_that_it_was_given_up(url: str) -> None:
+    """The process dies before it has said a word to that child. No worker takes a run that is paused."""
+    async with opened(url, *ALL) as app:
+        assert app.runner is not None
+        app.runner.outbox.cancel = _no_word  # type: ignore[method-assign]
+        await app.start_as("p", moves_on)
+        (child,) = await children_of(app, "p", 1)
+        await until_status(app, "p", "waiting_signal")
+        await until_status(app, child, "waiting_signal")
+    async with buoy.connect(url) as client:
+        assert not (await client.pause("p")).done
+    async with opened(url, *ALL) as app:
+        await until_status(app, child, "cancelled")
+        await until_status(app, "p", "paused")
 
 
 async def test_a_detached_child_is_born_though_a_jump_came_before_its_birth(url: str) -> None:

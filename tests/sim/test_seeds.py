@@ -160,6 +160,11 @@ ONCE_BROKEN_WIDE: list[tuple[str, int, str]] = [
     ("objects", 5241256980, ""),
     # A step that ends at once lets the code give up another one, whose body is about to start.
     ("sqlite", 5241296253, ""),
+    # A process that was declared gone executes a step that a person has called back since, under its old key.
+    ("objects", 5241257234, ""),
+    ("sqlite", 5241296117, ""),
+    # A person pauses a run whose process died before it told a child that it was given up.
+    ("sqlite", 5241297149, ""),
 ]
 
 

@@ -23,7 +23,7 @@ from buoy.core.log.state import State, fold
 from buoy.core.spec.model import is_spec, knows
 from buoy.engine.read_log import read_log, unread_inbox
 from buoy.engine.run.mailbox import CONTROL, Reason
-from buoy.engine.run.owed import duties_of
+from buoy.engine.run.owed import duties_of, gives_up_children
 from buoy.engine.run.run_time import run_now
 from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import commit_surely, write_of
@@ -134,6 +134,8 @@ async def direct_request(client: Client, record: RunRecord, kind: str, body: Rea
     compensated = any(isinstance(each.body, e.StepStarted) and each.body.compensate for each in log)
     if state.head_seq != doc.head_seq or (kind == "cancel" and compensated):
         return None
+    if kind == "pause" and gives_up_children(state):
+        return None  # no runner takes a paused run, and the last one may have died before it told them
     bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
     at, now = await run_now(client.store, client.clock, doc.run_id, state.updated_at), client.clock.now()
     # `seen` stays as it is: this sender consumed no message, and must not hide messages from the next owner.

@@ -81,6 +81,12 @@ def duties_of(state: State, ending: e.Ending, done: Collection[RunId] = ()) -> l
     return found
 
 
+def gives_up_children(state: State) -> bool:
+    """Whether the run, which has not ended, has children that it no longer waits for. Its owner tells them."""
+    given_up = any(leaf.kind == "child" and leaf.phase == "cancelled" for leaf in state.leaves.values())
+    return given_up or bool(state.left_children())
+
+
 def _left(state: State, started: e.ChildStarted) -> Owed:
     """What a run owes to a child that a branch left behind: its cancellation, or the start of a detached child."""
     assert state.created is not None
