@@ -29,7 +29,7 @@ def sync_status(run_id: str, dry_run: bool, store: str | None, as_json: bool) ->
     Example:
       buoy sync-status nightly-7c2a --dry-run
 
-    Exit code: 0 nothing is stuck, 1 jobs are ready and no allocation is there or asked for, 2 bad input, 5 store or
+    Exit code: 0 nothing is stuck, 1 jobs are ready and no allocation is at Slurm, 2 bad input, 5 store or
     Slurm unusable.
     """
     found = go(_sync(RunId(run_id), store, dry_run=dry_run))

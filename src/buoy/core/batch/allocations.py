@@ -95,6 +95,8 @@ class ClusterState:
         # Claims of commands whose end is not recorded, by action, for readers that do not have the spec.
         self.begun: dict[str, ClusterEntry] = {}
         self.allocations: dict[str, Allocation] = {}
+        # The number of the change that planned an allocation, or that took its intent over, by name.
+        self.planned: dict[str, int] = {}
         self.asked = c.AllocationsAsked()
         # The rest of the time of running allocations, by name, as far as the scheduler was asked for it.
         self.left_s: dict[str, float] = {}
@@ -114,6 +116,11 @@ class ClusterState:
     def live(self) -> list[Allocation]:
         """The allocations that have not ended."""
         return [each for each in self.allocations.values() if each.live]
+
+    @property
+    def intents(self) -> list[Allocation]:
+        """The allocations that are planned, and that no process has recorded as submitted."""
+        return [each for each in self.live if each.job_id is None]
 
     def serves(self, allocation: Allocation, needed: Resources) -> int:
         """How many jobs with these resources a live allocation can run in its time, or in what is left of it."""
@@ -139,7 +146,7 @@ class ClusterState:
         made = ClusterState(())
         made.number, made.schedulers = self.number, dict(self.schedulers)
         made.actions, made.allocations = dict(self.actions), dict(self.allocations)
-        made.left_s, made.asked = self.left_s, self.asked
+        made.left_s, made.asked, made.planned = self.left_s, self.asked, dict(self.planned)
         for change in changes:
             made._apply(change, ClusterEntry(self.number + 1, 0.0, None, ()))
         return made
@@ -151,13 +158,7 @@ class ClusterState:
             case c.AllocationsAsked():
                 self.asked = change
             case c.ActionAdded():
-                self.actions[change.action] = ClusterAction(
-                    action=change.action,
-                    trigger=change.trigger,
-                    kind=change.kind,
-                    scheduler=change.scheduler,
-                    is_recovery=change.is_recovery,
-                )
+                self.actions[change.action] = _added(change)
             case c.ActionExecuted():
                 self._executed(change, entry)
             case c.ActionEnded():
@@ -174,6 +175,7 @@ class ClusterState:
                 }  # fmt: skip
             case c.AllocationPlanned():
                 self.allocations.setdefault(change.name, Allocation(name=change.name, scheduler=change.scheduler))
+                self.planned[change.name] = entry.number
             case c.AllocationSubmitted():
                 self._change(change.name, job_id=change.job_id, cluster=change.cluster)
             case c.AllocationActive():
@@ -221,6 +223,16 @@ class ClusterState:
             self.allocations[name] = msgspec.structs.replace(known, **fields)
 
 
+def _added(change: c.ActionAdded) -> ClusterAction:
+    return ClusterAction(
+        action=change.action,
+        trigger=change.trigger,
+        kind=change.kind,
+        scheduler=change.scheduler,
+        is_recovery=change.is_recovery,
+    )
+
+
 def recorded(log: Iterable[e.Event]) -> list[ClusterEntry]:
     """The changes that a run's log has."""
     return [
@@ -237,7 +249,7 @@ def read_message(body: msgspec.Raw) -> c.ChangeCluster:
 
 
 def live_count(document: Document, bodies: Iterable[msgspec.Raw]) -> int:
-    """How many allocations of a run have not ended, by its document and messages about its cluster.
+    """How many allocations of a run are at its cluster, by its document and messages about its cluster.
 
     A message that the document already counts, or that cannot be read, changes nothing: a list hides no other run.
     """
@@ -251,9 +263,9 @@ def live_count(document: Document, bodies: Iterable[msgspec.Raw]) -> int:
             continue
         number = found.number
         for change in found.changes:
-            if isinstance(change, c.AllocationPlanned):
+            if isinstance(change, c.AllocationSubmitted):
                 named.add(change.name)
-            elif isinstance(change, c.AllocationEnded):
+            elif isinstance(change, c.AllocationEnded) and change.cause != c.REFUSED:
                 count -= change.name not in named
                 named.discard(change.name)
     return max(count, 0) + len(named)

@@ -211,6 +211,12 @@ def _same_actions(changes: Sequence[c.ClusterChange], cluster: ClusterState) -> 
     return wanted == waiting and not new
 
 
+def wanted_intents(jobs: Sequence[PendingJob], cluster: ClusterState) -> list[Allocation]:
+    """The allocations that are planned and not at Slurm, and that a pending job could run in."""
+    shapes = {job.resources for job in jobs if job.pending} if cluster.intents else set()
+    return [each for each in cluster.intents if any(cluster.serves(each, shape) for shape in shapes)]
+
+
 def surplus(jobs: Sequence[PendingJob], cluster: ClusterState) -> list[Allocation]:
     """The allocations that wait at Slurm although no pending job is left that could run in them."""
     shapes = {job.resources for job in jobs if job.pending}

@@ -64,7 +64,7 @@ ALLOCATION_ENTRIES = (
     Entry(
         code="J7",
         word="no allocation left",
-        title="Jobs are ready, but no allocation that could run them is there or asked for",
+        title="Jobs are ready, but no allocation that could run them is at Slurm",
         how="The allocations that could run them have ended, and no command looks after the run.",
         remedy="`buoy watch RUN --recover` asks for allocations by itself; `sync-status` only reports it.",
         you_can=(Hint("ask for allocations", ("slurm", "regenerate", "RUN", "--submit")),),

@@ -48,4 +48,4 @@ def _reason(orphan: ClusterOrphan) -> str:
         case "J6":
             return f"allocation {orphan.allocation} was queued again under its id{lost}"
         case "J7":
-            return "jobs are ready, and no allocation that could run them is there or asked for"
+            return "jobs are ready, and no allocation that could run them is at Slurm"

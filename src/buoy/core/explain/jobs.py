@@ -118,9 +118,12 @@ def _allocations(facts: Facts) -> list[str]:
     if not found:
         return []
     live = [each for each in found if each.live]
+    there = [each for each in live if each.job_id is not None]
+    if there:
+        active = sum(each.status is AllocationStatus.ACTIVE for each in there)
+        return [f"By its log it has {counted(len(there), 'allocation')} at Slurm, {active} of them running."]
     if live:
-        active = sum(each.status is AllocationStatus.ACTIVE for each in live)
-        return [f"By its log it has {counted(len(live), 'allocation')} at Slurm, {active} of them running."]
+        return [f"By its log {counted(len(live), 'allocation')} were planned and not submitted."]
     causes = listed(list(dict.fromkeys(each.cause or "unknown" for each in found[-_SHOWN_MAX:])))
     return [f"All of its allocations at Slurm have ended: {causes}."]
 

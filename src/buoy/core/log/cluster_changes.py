@@ -2,7 +2,7 @@
 
 Invariants: as for events, names and meanings never change once stored. An allocation is planned before it is submitted,
 under a name that no other job has.
-Absent on purpose: all but the names of live allocations. `core.batch.allocations` folds the rest.
+Absent on purpose: all but the names of allocations at the cluster. `core.batch.allocations` folds the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Trigger: TypeAlias = Literal["on_workflow_start", "on_jobs_ready", "on_jobs_complete", "on_workflow_complete"]
+# The cause of the end of an allocation that was never submitted.
+REFUSED = "refused"
 ActionKind: TypeAlias = Literal["schedule_nodes", "run_commands"]
 
 
@@ -95,7 +97,10 @@ class ActionsReset(msgspec.Struct, frozen=True, tag="actions_reset"):
 
 
 class AllocationPlanned(msgspec.Struct, frozen=True, tag="allocation_planned"):
-    """The intent to submit. A process that finds it without a job id looks for the name first."""
+    """The intent to submit. A process that finds it without a job id looks for the name first.
+
+    Recorded once more, it takes the intent over: of two processes that found it only one submits it.
+    """
 
     name: str
     scheduler: str
@@ -157,10 +162,10 @@ class ChangeCluster(msgspec.Struct, frozen=True):
 
 
 def live_after(live: frozenset[str], changes: Iterable[ClusterChange]) -> frozenset[str]:
-    """The names of the allocations that have not ended, after these changes."""
+    """The names of the allocations that were submitted and have not ended, after these changes."""
     left = set(live)
     for change in changes:
-        if isinstance(change, AllocationPlanned):
+        if isinstance(change, AllocationSubmitted):
             left.add(change.name)
         elif isinstance(change, AllocationEnded):
             left.discard(change.name)

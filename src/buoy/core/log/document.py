@@ -78,7 +78,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     held_count: int = 0
     # Claims after the death of a runner, and those of recoveries.
     takeovers: int = 0
-    # Of a batch run: its allocations that have not ended, and the number of the last change of its cluster.
+    # Of a batch run: its allocations at the scheduler that have not ended, and the number of the last change there.
     allocations: int = 0
     cluster_number: int = 0
 

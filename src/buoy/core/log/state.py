@@ -80,7 +80,7 @@ class State(msgspec.Struct):
     lots: int = 0
     open_lots: dict[str, int] = {}
     held: int = 0
-    # Of its cluster: the allocations that have not ended, and the number of the last change.
+    # Of its cluster: the allocations at the scheduler that have not ended, and the number of the last change.
     allocations: frozenset[str] = frozenset()
     cluster_number: int = 0
     # Jobs whose limits were changed, and jobs that are not to run: disabled, cancelled, or dependency.

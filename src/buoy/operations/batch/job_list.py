@@ -59,7 +59,7 @@ async def run_trouble(access: StoreAccess, batch: BatchLog) -> str | None:
     facts = await facts_of_page(access.store, await read_fleet(access.store, access.liveness), [record])
     verdict = judge(facts[0])
     if verdict.health is Health.IDLE and facts[0].allocations:
-        live = (await read_cluster(access, batch)).live
+        live = [each for each in (await read_cluster(access, batch)).live if each.job_id is not None]
         active = sum(each.status is AllocationStatus.ACTIVE for each in live)
         return f"waiting for Slurm: {counted(len(live), 'allocation')}, {active} of them running"
     return f"{verdict.health}: {'; '.join(verdict.reasons)}" if verdict.health in TROUBLES else None

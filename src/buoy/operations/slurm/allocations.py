@@ -148,7 +148,11 @@ async def end_allocations(client: Client, batch: BatchSystem, run_id: RunId, pat
         if not any(each.info.allocation and each.info.allocation.name in names for each in runners):
             break
         await asyncio.sleep(min(_LOOK_S, patience_s))
-    return (*ids, *(await cancel_allocations(client, batch, run_id)).job_ids)
+    ids = (*ids, *(await cancel_allocations(client, batch, run_id)).job_ids)
+    await change_cluster(
+        client, run_id, lambda view: [AllocationEnded(each.name, SURPLUS) for each in view.cluster.intents]
+    )
+    return ids
 
 
 async def reset_actions(client: Client, run_id: RunId) -> ClusterReport:

@@ -2,14 +2,15 @@
 
 Invariants: the intent is durable before sbatch is called, and the job id is recorded after it. An intent of another
 process is looked for by its name, twice, before it is submitted: far enough apart that its own sbatch is over. A
-failure of sbatch counts as a refusal only if the name is not found afterwards.
+failure of sbatch counts as a refusal only if the name is not found afterwards. Of two processes that find the same
+intent only one submits it: it takes the intent over by a numbered change.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -59,14 +60,40 @@ async def submit_planned(
     site: Site, run_id: RunId, mine: Collection[str], say: Callable[[str], None] = lambda text: None
 ) -> list[SubmittedAllocation]:
     """Submits every intent that has no job id. `mine`: those that this process has just recorded."""
-    view = await read_view(site.client, run_id)
-    planned = [each for each in view.cluster.live if each.job_id is None]
-    others = [each.name for each in planned if each.name not in mine]
+    cluster = (await read_view(site.client, run_id)).cluster
+    others = {each.name: cluster.planned[each.name] for each in cluster.intents if each.name not in mine}
     if others:
         say(f"planned before: {counted(len(others), 'allocation')}; looking at Slurm by name for {INTENT_S:g} s")
         await _look_twice(site, run_id, others, INTENT_S)
-        view = await read_view(site.client, run_id)
-        planned = [each for each in view.cluster.live if each.job_id is None]
+        mine = {*mine, *await _take(site, run_id, others)}
+    return await _submit_mine(site, run_id, mine)
+
+
+async def submit_left(site: Site, run_id: RunId, seen: Mapping[str, int]) -> list[SubmittedAllocation]:
+    """Submits intents that two looks at the scheduler, far enough apart, did not find.
+
+    `seen`: the number of the change that planned each, at the first look.
+    """
+    return await _submit_mine(site, run_id, await _take(site, run_id, seen))
+
+
+async def _take(site: Site, run_id: RunId, seen: Mapping[str, int]) -> list[str]:
+    """Takes over intents of other processes, unless one of them was taken over or submitted since."""
+    taken = list[str]()
+
+    def plan(view: ClusterView) -> Sequence[c.ClusterChange]:
+        cluster = view.cluster
+        free = [each for each in cluster.intents if seen.get(each.name) == cluster.planned[each.name]]
+        taken[:] = [each.name for each in free]
+        return [c.AllocationPlanned(each.name, each.scheduler) for each in free]
+
+    await change_cluster(site.client, run_id, plan)
+    return taken
+
+
+async def _submit_mine(site: Site, run_id: RunId, mine: Collection[str]) -> list[SubmittedAllocation]:
+    view = await read_view(site.client, run_id)
+    planned = [each for each in view.cluster.intents if each.name in mine]
     if planned:
         await asyncio.to_thread(write_settings, Path(site.place.settings), site.variables, site.token)
     found, number = [], view.cluster.number
@@ -95,10 +122,13 @@ async def _look_twice(site: Site, run_id: RunId, names: Collection[str], apart_s
 async def _look(site: Site, run_id: RunId, names: Collection[str]) -> bool:
     age_s = run_age_s(site.client, await read_batch(site.client, run_id))
     found = (await site.batch.states(names, age_s)).jobs
-    changes = [c.AllocationSubmitted(name, jobs[0].job_id, jobs[0].cluster) for name, jobs in found.items() if jobs]
-    if changes:
-        await change_cluster(site.client, run_id, lambda view: changes)
-    return len(changes) == len(names)
+    ids = {name: c.AllocationSubmitted(name, jobs[0].job_id, jobs[0].cluster) for name, jobs in found.items() if jobs}
+    if ids:
+        # Another process may have recorded some of them.
+        await change_cluster(
+            site.client, run_id, lambda view: [ids[each.name] for each in view.cluster.intents if each.name in ids]
+        )
+    return len(ids) == len(names)
 
 
 async def _submit(
@@ -125,7 +155,7 @@ async def _failed(site: Site, run_id: RunId, name: str, problem: str) -> Submitt
             return SubmittedAllocation(name, found.job_id)
     except Unavailable:
         return SubmittedAllocation(name, problem=f"{problem}; the intent stays, submit it again later")
-    ended = c.AllocationEnded(name, "refused")
+    ended = c.AllocationEnded(name, c.REFUSED)
     await change_cluster(site.client, run_id, lambda view: [ended])
     return SubmittedAllocation(name, problem=problem)
 

@@ -149,7 +149,7 @@ def _with_jobs(found: Sequence[ClusterOrphan], view: ClusterView) -> tuple[Clust
 
 
 def _is_stuck(view: ClusterView, cluster: ClusterState, orphans: Sequence[ClusterOrphan]) -> bool:
-    """Whether a job could run, and no allocation that is there or asked for could run it."""
+    """Whether a job could run, and no allocation that is at Slurm could run it."""
     if view.batch.document.ended or view.batch.state.pause is not None:
         return False
     waiting = (JobStatus.UNINITIALIZED, JobStatus.READY, JobStatus.TERMINATED)
@@ -159,4 +159,5 @@ def _is_stuck(view: ClusterView, cluster: ClusterState, orphans: Sequence[Cluste
         for each in jobs_of(view)
         if each.view.status in waiting or each.view.cause == ALLOCATION_LOST or each.view.job in lost
     }
-    return not all(any(cluster.serves(each, shape) for each in cluster.live) for shape in shapes)
+    there = [each for each in cluster.live if each.job_id is not None]
+    return not all(any(cluster.serves(each, shape) for each in there) for shape in shapes)

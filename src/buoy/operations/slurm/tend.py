@@ -14,6 +14,7 @@ import msgspec
 
 from buoy.core.batch.allocations import AllocationStatus
 from buoy.core.batch.orphans import ClusterOrphan
+from buoy.core.batch.regenerate import wanted_intents
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.core.batch.slurm_text import Cause, Phase
@@ -27,10 +28,10 @@ from buoy.operations.batch.recover import JobRecovery, plan_recovery, send_reset
 from buoy.operations.slurm.actions import fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_surplus, end_allocations
-from buoy.operations.slurm.cluster_log import read_view
-from buoy.operations.slurm.pending_jobs import views_of
+from buoy.operations.slurm.cluster_log import ClusterView, read_view
+from buoy.operations.slurm.pending_jobs import jobs_of, views_of
 from buoy.operations.slurm.recover import is_on_slurm, recover_jobs
-from buoy.operations.slurm.submission import Site, SubmittedAllocation
+from buoy.operations.slurm.submission import INTENT_S, Site, SubmittedAllocation, submit_left, submit_planned
 from buoy.operations.slurm.sync import sync_status
 
 # How often, and how far apart, the allocations of a run that ended are looked at until Slurm has ended them.
@@ -108,6 +109,8 @@ class Tender:
         self._missed: tuple[str, ...] = ()
         self._reported_unfinished = False
         self._last: _LastLook | None = None
+        # Intents that Slurm does not know: the change that planned each, and when this process saw it first.
+        self._intents: dict[str, tuple[int, float]] = {}
         # The jobs that this look has reset so far: they are, also if the rest of the look gets no answer.
         self._was_reset: list[str] = []
 
@@ -158,15 +161,17 @@ class Tender:
         cancelled = await cancel_surplus(site.client, site.batch, run_id) if synced.live else ()
         lost = await self._return_lost()
         if document.status is Status.PAUSED:
-            paused = await self._paused(orphans, synced.live - len(cancelled))
+            paused = await self._paused(orphans)
             return msgspec.structs.replace(paused, reset=(*lost, *paused.reset), cancelled=cancelled)
         unfinished = await self._unfinished()
         reset = (*lost, *await self._raise_limits())
         fired = await fire_actions(site, run_id, await self._wishes())
-        submitted, tired = fired.submitted, await self._false_start()
-        if tired is None and (synced.stuck or reset) and not submitted:
+        view = await read_view(site.client, run_id)
+        tired = self._false_start(view)
+        submitted = (*fired.submitted, *(await self._submit_left(view) if tired is None else ()))
+        if tired is None and (synced.stuck or reset) and not submitted and not self._intents:
             submitted = (await self._regenerate()).submitted
-        given_up = None if submitted or synced.live else tired
+        given_up = None if submitted or synced.live > len(view.cluster.intents) else tired
         return Tended(
             over=given_up is not None,
             given_up=given_up,
@@ -178,9 +183,26 @@ class Tender:
             unfinished=unfinished,
         )  # fmt: skip
 
-    async def _false_start(self) -> str | None:
+    async def _submit_left(self, view: ClusterView) -> list[SubmittedAllocation]:
+        """Submits what was planned and is in no queue: its process was killed before sbatch, or left it for later.
+
+        An intent may be submitted right now. So it has to be absent at two looks, and an only look waits in between.
+        """
+        site, now = self._site, self._site.client.clock.monotonic()
+        wanted = {each.name: view.cluster.planned[each.name] for each in wanted_intents(jobs_of(view), view.cluster)}
+        if self._options.single_look:
+            return await submit_planned(site, self._run_id, ()) if wanted else []
+        known = self._intents
+        self._intents = {
+            name: known[name] if name in known and known[name][0] == number else (number, now)
+            for name, number in wanted.items()
+        }
+        left = {name: number for name, (number, since) in self._intents.items() if now - since >= INTENT_S}
+        return await submit_left(site, self._run_id, left) if left else []
+
+    def _false_start(self, view: ClusterView) -> str | None:
         """Why no further allocation is asked for: those before it failed before a runner started."""
-        count = (await read_view(self._site.client, self._run_id)).cluster.false_starts
+        count = view.cluster.false_starts
         if count < _FALSE_STARTS_MAX:
             return None
         return (
@@ -210,7 +232,7 @@ class Tender:
         cluster = (await read_view(self._site.client, self._run_id)).cluster
         return tuple(each.action for each in cluster.actions.values() if each.unfinished)
 
-    async def _paused(self, orphans: tuple[ClusterOrphan, ...], live: int) -> Tended:
+    async def _paused(self, orphans: tuple[ClusterOrphan, ...]) -> Tended:
         """Failed jobs keep all others waiting: they are reset, with higher limits, and allocations are asked for.
 
         What was read first may be over: a runner that takes the run ends its pause and reads the reset at that moment.
@@ -221,6 +243,7 @@ class Tender:
             return Tended(orphans=orphans)
         if view.resets:
             # The next runner reads them.
+            live = any(each.job_id is not None for each in view.cluster.live)
             submitted = () if live else (await self._regenerate()).submitted
             return Tended(orphans=orphans, submitted=submitted)
         plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown, cluster=view.cluster)
