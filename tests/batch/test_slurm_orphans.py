@@ -168,6 +168,7 @@ def test_a_run_whose_allocation_is_queued_waits_and_is_not_stalled(played: Playe
     wait_until(in_doubt, "a look that sees no worker")
     assert told[-1] == "waiting for Slurm: 1 allocation, 0 of them running"
     assert played.json("jobs", "r1")["trouble"] == told[-1]
+    assert played.json("status")["troubles"] == [], "its runner comes with its allocation"
     listed = played.json("ps")["runs"][0]
     assert (listed["health"], listed["reasons"]) == ("idle", ["it waits for Slurm: 1 allocation asked for"]), listed
     told_all = played.json("why", "--all")
@@ -179,6 +180,7 @@ def test_a_run_whose_allocation_is_queued_waits_and_is_not_stalled(played: Playe
     played.set(0, state="CANCELLED")
     played("sync-status", "r1", code=1)
     assert played.json("ps")["runs"][0]["health"] == "stalled", "nothing is on its way any more"
+    assert len(played.json("status", code=1)["troubles"]) == 3
     assert [each["code"] for each in played.json("why", "--all", code=1)["troubles"]] == ["Q5"]
 
 

@@ -11,6 +11,7 @@ from buoy.core.diagnosis.health import TROUBLES, death_of, judge
 from buoy.core.diagnosis.standstill import without_progress_s
 from buoy.core.diagnosis.takers import hindrance
 from buoy.core.durations import in_words
+from buoy.core.explain.jobs import waits_for_slurm
 from buoy.core.explain.phrases import runner_text
 from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
 from buoy.core.log.lifecycle import TERMINAL, Status
@@ -70,7 +71,7 @@ class ActiveCounts:
         self.troubles: list[str] = []
         # Healthy by all signs, and yet worth a word.
         self.notices: list[str] = []
-        # Runs that no live runner holds: a sweeper must look after them.
+        # Runs that no live runner holds and none is to come for: a sweeper must look after them.
         self.alone = 0
         # Dead runners that still hold something.
         self.left_by: set[str] = set()
@@ -159,7 +160,9 @@ def _count(facts: Facts, counts: ActiveCounts) -> None:
         counts.held[facts.holder.id] = counts.held.get(facts.holder.id, 0) + 1
     if facts.holder is not None and facts.holder.gone:
         counts.left_by.add(facts.holder.id)
-    if facts.document.pause is None and (facts.holder is None or facts.holder.gone):
+    left = facts.holder is None or facts.holder.gone
+    # A run that waits for Slurm gets its runner, which sweeps too, with its allocation.
+    if facts.document.pause is None and left and not waits_for_slurm(facts):
         counts.alone += 1
 
 
