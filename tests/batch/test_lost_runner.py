@@ -33,9 +33,13 @@ def test_jobs_of_a_killed_runner_are_not_shown_as_running(batch: Batch) -> None:
     _killed(batch)
     found = batch.json("jobs", "r1")
     assert {job["job"]: job["status"] for job in found["jobs"]} == {
-        "a": "completed", "b": "terminated", "c": "blocked"
+        "a": "completed", "b": "failed", "c": "blocked"
     }  # fmt: skip
-    assert next(job for job in found["jobs"] if job["job"] == "b")["cause"] == "runner_lost"
+    lost, waits = (next(job for job in found["jobs"] if job["job"] == name) for name in ("b", "c"))
+    assert (lost["cause"], lost["host"]) == ("runner_lost", found["jobs"][0]["host"])
+    assert (waits["blocked_by"], waits["blocker"]["cause"]) == ("b", "runner_lost")
+    assert "lost with its runner" in batch("jobs", "r1", "--status", "blocked")
+    assert [job["job"] for job in batch.json("jobs", "r1", "--status", "failed")["jobs"]] == ["b"]
     assert found["trouble"].startswith("dead: ")
     said = batch("jobs", "r1")
     assert "the run is dead: " in said
@@ -44,7 +48,7 @@ def test_jobs_of_a_killed_runner_are_not_shown_as_running(batch: Batch) -> None:
 
 def test_a_watch_says_that_the_only_runner_is_dead(batch: Batch) -> None:
     _killed(batch)
-    assert "1 terminated" in (said := batch("watch", "r1", "--once", code=4))
+    assert "1 failed" in (said := batch("watch", "r1", "--once", code=4))
     assert "the run is dead: " in said
     assert batch.json("watch", "r1", "--once", code=4)["trouble"].startswith("dead: ")
 
@@ -71,6 +75,8 @@ def test_the_look_for_orphans_finds_jobs_of_a_killed_runner_that_is_in_no_alloca
     said = played("sync-status", "r1", code=1)
     assert "J3 runner" in said and "was lost; 1 job lost with it" in said
     assert [each["code"] for each in played.json("sync-status", "r1", code=1)["orphans"]] == ["J7"]
+    assert (lost := played.jobs()["b"])["status"] == "failed" and lost["cause"] == "runner_lost", "until it runs again"
+    assert "the next runner runs it again" in played("reset", "r1", "b", code=2)
     (played.folder / "go").touch()
     assert played.runner().wait(PATIENCE_S) == 0
 

@@ -39,10 +39,11 @@ class JobStatus(StrEnum):
     DISABLED = "disabled"
 
 
-# The cause of a job that was lost with its allocation. It is free: the next runner runs it again, as the same attempt.
+# Causes of jobs that were lost: with an allocation, or with a runner in none. Such a job shows as failed, and is free:
+# the next runner runs it again, as the same attempt, without a reset.
 ALLOCATION_LOST = "allocation_lost"
-# The cause of a job whose runner, in no allocation, is proven dead. The next runner runs it again, as the same attempt.
 RUNNER_LOST = "runner_lost"
+_LOST = (ALLOCATION_LOST, RUNNER_LOST)
 SETTLED = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
 # Runs that ended while jobs were left, and where those stood.
 _CUT_SHORT = frozenset({Status.FAILED, Status.CANCELLED})
@@ -52,7 +53,8 @@ _LEFT = frozenset({JobStatus.UNINITIALIZED, JobStatus.BLOCKED, JobStatus.READY, 
 class LotFacts(msgspec.Struct, frozen=True):
     """What is known about an open lot. `begun`: since when its jobs run, by leaf.
 
-    `lost`: why the runner in an allocation is gone that had it last; no runner has it since.
+    `host`: the machine of its holder, or of the runner that it was lost with.
+    `lost`: why the runner is gone that had it last; no runner has it since.
     `dead`: the runner that is proven dead and still registered as its holder.
     """
 
@@ -97,6 +99,11 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # The job whose failure or stop keeps this one waiting, directly or not.
     blocked_by: str | None = None
     blocker: Blocker | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it failed with its runner only, so that the next runner runs it again."""
+        return self.cause in _LOST
 
 
 def job_views(
@@ -195,9 +202,10 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
             status=JobStatus.FAILED,
             attempt=attempt,
             lot=leaf.lot,
+            host=lot.host,
             since=began,
             allocation=lot.allocation,
-            cause=ALLOCATION_LOST,
+            cause=RUNNER_LOST if lot.allocation is None else ALLOCATION_LOST,
             error=lot.lost,
         )
     if began is not None:
@@ -213,10 +221,6 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
         host=lot.host,
         allocation=lot.allocation if began is not None or lot.holder is not None else None,
         since=leaf.since if began is None else began,
-        cause=None if began is None or lot.dead is None else RUNNER_LOST,
-        error=None
-        if began is None or lot.dead is None
-        else f"runner {lot.dead} is dead; the next one runs the job again",
     )
 
 
@@ -248,7 +252,8 @@ def _measured(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ended(view: JobView) -> JobView:
     """A job that no runner has, of a run that ended without it."""
-    return msgspec.structs.replace(view, status=JobStatus.CANCELLED) if view.status in _LEFT else view
+    left = view.status in _LEFT or view.lost
+    return msgspec.structs.replace(view, status=JobStatus.CANCELLED) if left else view
 
 
 def _with_blocks(plan: SpecPlan, state: State, views: list[JobView]) -> list[JobView]:

@@ -13,7 +13,7 @@ import msgspec
 
 from buoy.core.batch.allocations import Allocation, AllocationStatus, ClusterState
 from buoy.core.batch.graph import GraphJob, GroupKey, SchedulerGroup, WorkflowGraph
-from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
+from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.resources import envelope, group_name
 from buoy.core.batch.sizing import Wishes, allocations_needed, partition_for, scheduler_for
 from buoy.core.batch.slurm_text import Partition
@@ -66,7 +66,7 @@ class PendingJob(msgspec.Struct, frozen=True):
 
     @property
     def pending(self) -> bool:
-        return self.view.status in PENDING or self.view.cause == ALLOCATION_LOST
+        return self.view.status in PENDING or self.view.lost
 
 
 def pending_groups(jobs: Sequence[PendingJob], covered: Collection[str] = ()) -> list[SchedulerGroup]:

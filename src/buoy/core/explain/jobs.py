@@ -30,6 +30,8 @@ CAUSES = {
     "missing_output": "did not make a file that it should make",
     "signal": "was ended by a signal",
     "exit_code": "failed",
+    "allocation_lost": "was lost with its allocation",
+    "runner_lost": "was lost with its runner",
 }
 
 

@@ -57,6 +57,8 @@ def _check(batch: BatchLog, views: dict[str, JobView], name: str, change: Change
     if view.status is JobStatus.COMPLETED:
         again = f"; `buoy retry {batch.document.run_id} --from {name}` runs it again with all that needs it"
         raise WrongState(f"job {name} is completed{again if change == 'reset' else ''}")
+    if change == "reset" and view.lost:
+        raise WrongState(f"job {name} was lost with its runner; no reset is needed: the next runner runs it again")
     if change == "reset" and view.status not in _RESETTABLE:
         raise WrongState(f"job {name} is {view.status}; only a job that failed or was stopped can be reset")
 

@@ -107,11 +107,13 @@ async def _lot(
     holder = None if record.holder is None else runners.get(record.holder)
     last = holder if record.holder is not None else runners.get(RunnerId(state.owner or ""))
     place = None if last is None or last.info.allocation is None else last.info.allocation.name
+    host = None if last is None else last.info.host
     if record.holder in dead:
-        return LotFacts(begun=begun, attempts=attempts, dead=record.holder)
+        why = f"runner {record.holder} is dead; the next one runs the job again"
+        return LotFacts(host=host, begun=begun, attempts=attempts, lost=why, dead=record.holder)
     return LotFacts(
         holder=record.holder,
-        host=None if holder is None else holder.info.host,
+        host=host if record.holder is not None or begun else None,
         begun=begun,
         attempts=attempts,
         lost=_lost(last) if begun and record.holder is None else None,
@@ -120,7 +122,9 @@ async def _lot(
 
 
 def _lost(last: RunnerRecord | None) -> str | None:
-    """Why the last owner of a lot is gone, if it was in an allocation. One that stopped by itself was not lost."""
-    if last is None or last.gone_at is None or last.info.allocation is None or last.gone_why == _STOPPED:
+    """Why the last owner of a lot is gone. One that stopped by itself was not lost."""
+    if last is None or last.gone_at is None or last.gone_why == _STOPPED:
         return None
-    return last.gone_why or "its allocation ended"
+    if last.info.allocation is not None:
+        return last.gone_why or "its allocation ended"
+    return f"runner {last.info.id} is gone: {last.gone_why or 'dead'}; the next one runs the job again"

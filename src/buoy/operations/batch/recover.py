@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from buoy.core.batch.allocations import Allocation, ClusterState
 from buoy.core.batch.job_causes import JobEvidence, evidence_of, job_cause
-from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
+from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.lots import ResetJobs
 from buoy.core.batch.resources import (
     MEMORY_GUESS_BYTES,
@@ -90,7 +90,7 @@ def plan_recovery(
     """What is to be done about each job that failed finally. `views`: all jobs, those that were lost among them."""
     planner = _Planner(batch, rule, cluster, retry_unknown=retry_unknown)
     held = [planner.held(leaf) for leaf in batch.state.open.values() if leaf.phase == "held"]
-    gone = [each for each in views if each.cause == ALLOCATION_LOST or each.status is JobStatus.TERMINATED]
+    gone = [each for each in views if each.lost or each.status is JobStatus.TERMINATED]
     shares = Counter(each.allocation for each in gone)
     return held + [planner.lost(each, shares[each.allocation]) for each in gone]
 

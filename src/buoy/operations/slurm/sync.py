@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from buoy.core.batch.allocations import ClusterState
-from buoy.core.batch.jobs import ALLOCATION_LOST, RUNNER_LOST, JobStatus
+from buoy.core.batch.jobs import RUNNER_LOST, JobStatus
 from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
@@ -157,7 +157,7 @@ def _is_stuck(view: ClusterView, cluster: ClusterState, orphans: Sequence[Cluste
     shapes = {
         each.resources
         for each in jobs_of(view)
-        if each.view.status in waiting or each.view.cause == ALLOCATION_LOST or each.view.job in lost
+        if each.view.status in waiting or each.view.lost or each.view.job in lost
     }
     there = [each for each in cluster.live if each.job_id is not None]
     return not all(any(cluster.serves(each, shape) for each in there) for shape in shapes)
