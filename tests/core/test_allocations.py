@@ -16,7 +16,7 @@ from buoy.core.batch.allocations import AllocationStatus, ClusterEntry, ClusterS
 from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.orphans import OrphansFound, RunnerSeat, find_orphans
 from buoy.core.batch.regenerate import PendingJob, Regenerated, regenerate, surplus
-from buoy.core.batch.resources import ONE_CPU
+from buoy.core.batch.resources import ONE_CPU, group_name
 from buoy.core.batch.sizing import WALLTIME_MARGIN_S, Wishes
 from buoy.core.batch.slurm_script import ScriptPlace, batch_script, node_script, sbatch_options
 from buoy.core.batch.slurm_text import Partition, SlurmJob, meaning
@@ -206,6 +206,21 @@ def test_an_action_waits_while_a_live_allocation_could_run_its_jobs() -> None:
     assert ready_actions([job("a")], state(deferred_chain(), allocation()), 50, "n{}".format) == []
     blocked = [job("a", JobStatus.RUNNING), job("b", JobStatus.BLOCKED, ONE_CPU, "a")]
     assert ready_actions(blocked, state(deferred_chain()), 50, "n{}".format) == []
+
+
+def test_actions_that_are_due_together_ask_once_for_the_same_jobs() -> None:
+    first = (scheduler(), c.ActionAdded(action="start", trigger="on_workflow_start", scheduler=scheduler().name))
+    found = ready_actions([job("a")], state((*first, *deferred_chain())), 50, "n{}".format)
+    assert [type(each) for each in found] == [c.ActionExecuted, c.AllocationPlanned], found
+    large = Resources(cpus=4)
+    other = (
+        scheduler(name="large", group=group_name(large)),
+        c.ActionAdded(action="l", trigger="on_jobs_ready", scheduler="large"),
+    )
+    found = ready_actions(
+        [job("a"), job("b", JobStatus.READY, large)], state((*deferred_chain(), *other)), 50, "n{}".format
+    )
+    assert [each.name for each in found if isinstance(each, c.AllocationPlanned)] == ["n1", "n2"], found
 
 
 # ---- orphans

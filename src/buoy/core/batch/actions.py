@@ -138,7 +138,10 @@ def _planned(scheduler: str, numbers: Iterable[int], new_name: Callable[[int], s
 def ready_actions(
     jobs: Sequence[PendingJob], cluster: ClusterState, allocations_max: int, new_name: Callable[[int], str]
 ) -> list[c.ClusterChange]:
-    """The actions of plans whose jobs are ready while no live allocation could run them, with their allocations."""
+    """The actions of plans whose jobs are ready while no live allocation could run them, with their allocations.
+
+    What one action asks for may serve the jobs of the next: after a reset of actions several are about the same jobs.
+    """
     changes: list[c.ClusterChange] = []
     for action in cluster.actions.values():
         scheduler = cluster.schedulers.get(action.scheduler)
@@ -147,9 +150,10 @@ def ready_actions(
         shapes = scheduler.shapes or (scheduler.group,)
         members = [job for job in jobs if job.pending and group_name(job.resources) in shapes]
         ready = [job for job in members if job.view.status is not JobStatus.BLOCKED]
-        if not ready or any(cluster.serves(each, ready[0].resources) for each in cluster.live):
+        now = cluster.after(changes)
+        if not ready or any(now.serves(each, ready[0].resources) for each in now.live):
             continue
-        first = len(cluster.allocations) + sum(isinstance(each, c.AllocationPlanned) for each in changes)
+        first = len(now.allocations)
         count = allocations_needed(scheduler, len(ready), 0, allocations_max)
         changes.append(c.ActionExecuted(action.action))
         changes += _planned(scheduler.name, range(first, first + count), new_name)
