@@ -254,6 +254,7 @@ def test_why_names_what_failed_and_what_no_runner_can_give(batch: Batch) -> None
     assert "Job bad failed on " in said
     assert "no live runner takes jobs that need 64 cpus, 900 GiB of memory" in said
     assert "The next runner that has what they need runs them" in said
+    assert "see what a recovery would do: buoy recover r1 --dry-run" in said
     batch("cancel", "r1", "big")
     assert runner.wait(PATIENCE_S) == 4
     said = batch("why", "r1")

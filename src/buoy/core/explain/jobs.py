@@ -98,6 +98,7 @@ def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
         next=(_NEXT_RUNNER if missing else "It continues as runners tell how their jobs ended.",),
         you_can=(
             *(_help(facts, words) if missing else []),
+            *([words.advise("see what a recovery would do", "recover", run_id, "--dry-run")] if held else []),
             words.advise("list its jobs", "jobs", run_id),
             words.advise("cancel it", "cancel", run_id),
         ),
