@@ -53,9 +53,12 @@ def test_a_watch_submits_what_was_planned_and_is_in_no_queue(played: Played) -> 
             await until(submits, "the submission")
             return [*found, await tender.look()]
 
-    found = [len(each.submitted) for each in asyncio.run(looks())]
+    told = asyncio.run(looks())
+    found = [len(each.submitted) for each in told]
     assert found[0] == 0, "a sbatch may run"
     assert found[-2:] == [1, 0]
+    codes = [[orphan.code for orphan in each.orphans] for each in told[:-2]]
+    assert codes[0] == ["J7"] and not any(codes[1:]), "the watch says once why jobs wait"
     (allocation,) = played.allocations()
     assert [(each["id"], each["name"]) for each in played.queue] == [(allocation["job_id"], allocation["name"])]
 

@@ -167,10 +167,13 @@ class Tender:
         reset = (*lost, *await self._raise_limits())
         fired = await fire_actions(site, run_id, await self._wishes())
         view = await read_view(site.client, run_id)
-        tired = self._false_start(view)
+        tired, told = self._false_start(view), bool(self._intents)
         submitted = (*fired.submitted, *(await self._submit_left(view) if tired is None else ()))
         if tired is None and (synced.stuck or reset) and not submitted and not self._intents:
             submitted = (await self._regenerate()).submitted
+        if told and not submitted:
+            # A plan has to be absent at two looks before it is submitted. The first of them told why jobs wait.
+            orphans = tuple(each for each in orphans if each.code != "J7")
         given_up = None if submitted or synced.live > len(view.cluster.intents) else tired
         return Tended(
             over=given_up is not None,
