@@ -13,7 +13,7 @@ from buoy.operations.slurm.tend import Tended, Tender, TendOptions
 from buoy.wiring.app import open_client
 from buoy.wiring.slurm import slurm_site
 from tests.batch.slurm_plays import Played, played
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 __all__ = ["played"]
 
@@ -196,6 +196,20 @@ def test_a_run_whose_next_allocation_is_queued_waits_with_its_lots(played: Playe
     listed = [*played.json("ps")["runs"], *played.json("ps", "--parent", "r1")["runs"]]
     found = [(each["document"]["workflow"], each["health"]) for each in listed]
     assert found == [("spec:sweep", "idle"), ("lot:", "idle")]
+
+
+def test_a_paused_run_stays_healthy_though_it_has_not_read_what_became_of_its_allocations(played: Played) -> None:
+    played.submit({"name": "fails", "steps": [{"id": "job", "run": "[ -e go ]"}]})
+    played("slurm", "regenerate", "r1", "--submit")
+    assert played.runner_in(0).wait(PATIENCE_S) == 4
+    played.lose(0, "COMPLETED")
+    assert played.json("sync-status", "r1")["orphans"] != []
+    assert (shown := played.json("ps")["runs"][0])["health"] == "idle", shown
+    assert played.json("jobs", "r1")["trouble"] is None
+    said = played.json("why", "r1")
+    assert (said["health"], said["wrong"]) == ("idle", ["1 job failed"]), said
+    played("reset", "r1", "job")
+    assert played.json("ps")["runs"][0]["health"] == "stalled", "a runner must read the reset"
 
 
 def test_jobs_that_no_live_allocation_could_run_are_stuck_although_others_live(played: Played) -> None:

@@ -79,7 +79,11 @@ async def _with_allocations(store: Store, facts: Facts) -> Facts:
             return facts
         document = parent.document
     unread = await store.inbox(document.run_id, document.consumed_count, INBOX_PAGE)
-    return replace(facts, allocations=live_allocations(document, unread))
+    return replace(facts, allocations=live_allocations(document, unread), notes_only=not lot and _notes_only(unread))
+
+
+def _notes_only(unread: Sequence[Message]) -> bool:
+    return bool(unread) and all(each.kind == "cluster" for each in unread)
 
 
 def live_allocations(document: Document, messages: Iterable[Message]) -> int:
@@ -169,6 +173,7 @@ def _with_log(
         foreign=folded is None,
         unread=len(unread),
         allocations=0 if folded is None else live_allocations(folded, inbox),
+        notes_only=_notes_only(inbox),
         messages=unread,
         drift=None if folded is None else difference(record.document, folded),
     )

@@ -16,6 +16,7 @@ from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import Status
 from buoy.core.log.lineage import visible
 
 T = TypeVar("T")
@@ -209,11 +210,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stale_after_s: float | None = None
     # Set if the store took no data just now. None: it did, or that was not tried.
     store: StoreFacts | None = None
-    # Of a batch run: its allocations that have not ended, by its log and its inbox. A list counts them only of runs
-    # that no live runner could take.
+    # Of a batch run: its allocations at Slurm that have not ended, by its log and its inbox. A list counts them only of
+    # runs that no live runner could take.
     allocations: int = 0
+    # Of a batch run: all that it has not read is what became of its allocations. A paused run need not read it.
+    notes_only: bool = False
     # Of a batch run with allocations, if its cluster was looked at.
     cluster: ClusterFacts | None = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is paused, and nothing has come for it that a runner must read."""
+        return self.document.status is Status.PAUSED and (self.due_at is None or self.notes_only)
 
     @property
     def steps(self) -> tuple[str, ...] | None:

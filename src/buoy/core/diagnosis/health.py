@@ -17,7 +17,7 @@ from buoy.core.diagnosis.takers import can_run, hindrance, what_is_missing
 from buoy.core.diagnosis.wakeups import lost_wakes, task_gone
 from buoy.core.durations import in_words
 from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
-from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.log.lifecycle import RESTING
 from buoy.core.log.wording import counted
 
 _SHOWN_MAX = 3
@@ -114,7 +114,7 @@ def _judge_free(facts: Facts) -> Verdict:
     lost = lost_wakes(facts)
     if lost:
         return _verdict(Health.STALLED, *[each.text for each in lost[:_SHOWN_MAX]])
-    if document.status is Status.PAUSED and facts.due_at is None:
+    if facts.rests:
         return _verdict(Health.IDLE, "the run is paused")
     if facts.due_at is not None and facts.due_at <= facts.now:
         missing = what_is_missing(document, facts.runners)

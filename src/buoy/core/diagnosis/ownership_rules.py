@@ -99,7 +99,7 @@ def _lost(facts: Facts) -> Iterator[Finding]:
 
 
 def _no_taker(facts: Facts) -> Iterator[Finding]:
-    if facts.holder is not None or facts.due_at is None or facts.due_at > facts.now:
+    if facts.holder is not None or facts.due_at is None or facts.due_at > facts.now or facts.rests:
         return
     missing = what_is_missing(facts.document, facts.runners)
     # Its next runner comes with an allocation.
