@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -231,6 +232,20 @@ def test_a_folder_is_told_as_a_database_is(on_folder: Buoy) -> None:
     told = on_folder("doctor", code=1).stdout
     assert "indexes    entries that do not fit their runs: 1" in told
     assert "index      1  An entry of an index is missing or left over" in told
+
+
+def test_an_entry_of_a_queue_that_its_run_has_passed_is_no_trouble(on_folder: Buoy) -> None:
+    """A worker that is killed after its commit leaves such an entry. The next claim meets it and drops it."""
+    on_folder("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    (entry,) = (on_folder.folder / "folder" / "tasks").rglob("*~s1~*")
+    left = entry.read_bytes()
+    on_folder("cancel", "s1")
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    entry.write_bytes(left)
+    told = on_folder("doctor").stdout
+    assert "healthy" in told and "stale      1 left over in the indexes" in told, told
+    assert json.loads(on_folder("doctor", "--fix", "--json").stdout)["stale"] == 0
+    assert not entry.exists()
 
 
 def test_one_brace_is_warned_about_with_its_line(buoy: Buoy) -> None:

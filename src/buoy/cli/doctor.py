@@ -102,6 +102,8 @@ def _show(report: DoctorReport, *, repaired: bool) -> None:
     more = [(report.lagging, "behind its log"), (report.foreign, "without a log (Q6)"), (report.rebuilt, "rebuilt")]
     extra = "".join(f", {number:,} {what}" for number, what in more if number)
     out.print(f"documents  {counted(report.runs, 'run')} looked at{extra}")
+    if report.stale:
+        out.print(f"stale      {report.stale:,} left over in the indexes, which is no trouble: their readers drop them")
     if not report.counts:
         out.print(Text("healthy", style="green"))
         return

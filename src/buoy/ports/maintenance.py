@@ -81,6 +81,8 @@ class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_s: float = 0.0
     # Nothing can be done about it without loss.
     mendable: bool = True
+    # No trouble: nothing follows from it, and every process that meets it drops it.
+    stale: bool = False
 
 
 class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):

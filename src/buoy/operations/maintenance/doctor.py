@@ -68,6 +68,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     lagging: int
     # Documents without a log (Q6): no trouble until they are adopted.
     foreign: int
+    stale: int = 0  # index entries that the truth has passed: no trouble, their readers drop them
     rebuilt: int
     counts: dict[str, int]
     fixed: int
@@ -109,7 +110,7 @@ class Doctor:
         self._apart_s = apart_s
         self._listed: list[Ailment] = []
         self._counts: dict[str, int] = {}
-        self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = 0
+        self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = self._stale = 0
 
     async def examine(self) -> DoctorReport:
         """Looks at everything, page by page."""
@@ -129,6 +130,7 @@ class Doctor:
             runs=self._runs,
             lagging=self._lagging,
             foreign=self._foreign,
+            stale=self._stale,
             rebuilt=self._rebuilt,
             counts=self._counts | ({STORE: len(bad)} if bad else {}),
             fixed=self._fixed,
@@ -161,7 +163,10 @@ class Doctor:
         for trouble in found:
             if await self._store.integrity.recheck(trouble):
                 fixed = self._fix and trouble.mendable and await self._store.integrity.repair(trouble)
-                self._add(INDEX, trouble.text, trouble.run_id, fixed=fixed)
+                if trouble.stale:
+                    self._stale += not fixed
+                else:
+                    self._add(INDEX, trouble.text, trouble.run_id, fixed=fixed)
 
     # ---- runs
 

@@ -153,7 +153,7 @@ class ObjectIntegrity:
         view = await self._runs.look(entry.run_id)
         if not isinstance(view, StoredRun):
             return alone(key, entry.run_id) if view is None else None
-        return left(key, entry.run_id) if passed(key, entry.version, view) else None
+        return left(key, entry.run_id, stale=True) if passed(key, entry.version, view) else None
 
     async def _wake(self, key: str) -> IndexTrouble | None:
         entry = layout.wake_entry(key)
@@ -165,7 +165,7 @@ class ObjectIntegrity:
         if view is None or await self._bucket.get(layout.inbox_key(entry.run_id, entry.number)) is None:
             return alone(key, entry.run_id)
         seen = view.task.kind == "none" or entry.number <= view.task.seen
-        return left(key, entry.run_id) if seen else None
+        return left(key, entry.run_id, stale=True) if seen else None
 
     async def _living(self, key: str) -> IndexTrouble | None:
         runner = runner_keys.runner_of(key)

@@ -41,9 +41,9 @@ def alone(key: str, run_id: RunId | None) -> IndexTrouble:
     return IndexTrouble("without truth", f"{key} points at nothing", key, run_id, waits_s=SURE_AFTER_S)
 
 
-def left(key: str, run_id: RunId | None) -> IndexTrouble:
-    """An entry that the truth has passed."""
-    return IndexTrouble("left over", f"{key} is left over from an earlier state", key, run_id)
+def left(key: str, run_id: RunId | None, *, stale: bool = False) -> IndexTrouble:
+    """An entry that the truth has passed. `stale`: its readers ask the truth, and drop it."""
+    return IndexTrouble("left over", f"{key} is left over from an earlier state", key, run_id, stale=stale)
 
 
 def belongs(key: str, run_id: RunId) -> bool:
