@@ -27,7 +27,7 @@ def job_lines(jobs: Sequence[JobView]) -> list[str]:
 def counts_line(counts: Mapping[JobStatus, int]) -> str:
     """How many jobs have each status, in one line."""
     total = sum(counts.values())
-    return f"{total:,} jobs: " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    return f"{counted(total, 'job')}: " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
 
 
 def job_cause(job: JobView) -> str:
