@@ -79,3 +79,22 @@ def test_a_lot_that_is_given_up_while_a_job_of_it_stops_ends_after_that_job(batc
 def _lot(batch: Batch) -> dict[str, Any]:
     (found,) = batch.json("ps", "--all", "--parent", "r1")["runs"]
     return dict(found["document"])
+
+
+@pytest.mark.parametrize("with_needs", [False, True])
+def test_a_diamond_whose_root_failed_runs_to_its_join_after_a_reset(batch: Batch, with_needs: bool) -> None:
+    def step(name: str, *needs: str, run: str = "true") -> dict[str, Any]:
+        given = {"cancel_with_needs": True} if with_needs and needs else {}
+        return {"id": name, "needs": list(needs), "run": f"echo {name} >> witness; {run}", **given}
+
+    steps = [step("root", run="test -e ok"), step("left", "root"), step("right", "root"), step("join", "left", "right")]
+    batch.submit({"name": "diamond", "steps": steps})
+    assert batch.runner().wait(PATIENCE_S) == 4
+    jobs = batch.jobs()
+    waits = "cancelled" if with_needs else "blocked"
+    assert {(jobs[name]["status"], jobs[name]["blocked_by"]) for name in ("left", "right", "join")} == {(waits, "root")}
+    (batch.folder / "ok").touch()
+    batch("reset", "r1", "root")
+    assert batch.runner().wait(PATIENCE_S) == 0
+    assert {job["status"] for job in batch.jobs().values()} == {"completed"}
+    assert sorted(batch.seen()) == ["join", "left", "right", "root", "root"]
