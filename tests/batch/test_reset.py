@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from buoy.engine.client import rewind_hold
 from tests.batch.conftest import Batch, store_url
 from tests.patience import PATIENCE_S, wait_until
 
@@ -98,3 +99,28 @@ def test_a_diamond_whose_root_failed_runs_to_its_join_after_a_reset(batch: Batch
     assert batch.runner().wait(PATIENCE_S) == 0
     assert {job["status"] for job in batch.jobs().values()} == {"completed"}
     assert sorted(batch.seen()) == ["join", "left", "right", "root", "root"]
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_a_cancelled_run_is_not_brought_back_before_its_jobs_have_ended(
+    batch: Batch, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine would begin the job again beside the process that uses its grace."""
+    monkeypatch.setattr(rewind_hold, "_WAIT_S", 0.2)
+    batch.store = store_url
+    batch.submit({"name": "reset", "steps": [{"id": "slow", "run": _SLOW, "supports_termination": True}]})
+    for name in ("one", "two"):
+        (batch.folder / name).mkdir()
+    first = batch.process("runner", "--run", "r1", cwd=batch.folder / "one")
+    wait_until(lambda: batch.seen() == ["begun"], f"the first start\n{batch.said()}")
+    batch("cancel", "r1")
+    wait_until(lambda: batch.status() == "cancelled", "the cancellation")
+    said = batch("retry", "r1", "--from", "slow", "--yes", code=2)
+    assert "a runner still has jobs of run r1 that would run again (slow)" in said
+    assert batch.status() == "cancelled"
+    (batch.folder / "ok").touch()
+    (batch.folder / "let-go").touch()
+    assert first.wait(PATIENCE_S) == 3, batch.said()
+    batch("retry", "r1", "--from", "slow", "--yes")
+    assert batch.process("runner", "--run", "r1", cwd=batch.folder / "two").wait(PATIENCE_S) == 0
+    assert batch.seen() == ["begun", "ended", "begun", "done"]

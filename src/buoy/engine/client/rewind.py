@@ -22,7 +22,7 @@ from buoy.core.remedy.rewind import RewindPlan, plan_return
 from buoy.core.remedy.spec_rewind import plan_spec_return
 from buoy.core.spec.model import is_spec
 from buoy.engine.client.requests import driven
-from buoy.engine.client.rewind_hold import RewindHold
+from buoy.engine.client.rewind_hold import RewindHold, until_jobs_left
 from buoy.engine.read_log import read_log
 from buoy.engine.run.run_time import run_now
 from buoy.engine.services.commits import commit_surely, write_of
@@ -157,6 +157,8 @@ async def _try(way: _Way, hold: RewindHold) -> RewindPlan | None:
     if await driven(client, await client.record(run_id)):
         return None  # it was taken in between, and what this log has under way may be executing
     found = await way.plan(log)
+    if (await client.record(run_id)).document.placement == "batch":
+        await until_jobs_left(client, run_id, fold(run_id, log), found.again)
     at = await run_now(client.store, client.clock, run_id, log[-1].at)
     new = _append(client, run_id, log, found, way.cause, spec, hold, way.nonce, at)
     await _check(client, run_id, [*log, *new.events], spec)

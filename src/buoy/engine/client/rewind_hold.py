@@ -1,16 +1,20 @@
 """Rewind hold: pauses a run that a live worker drives, while another process plans its rewind.
 
-Invariants: the hold ends by itself. The worker records the pause with an end time, so a client that dies in between
-leaves no run paused. A client that gives up takes back its own pause and no other, even one that the worker has not
-read yet: messages are read in order.
+Invariants: no job is offered again while a live runner may have it. The hold ends by itself. The worker records the
+pause with an end time, so a client that dies in between leaves no run paused. A client that gives up takes back its own
+pause and no other, even one that the worker has not read yet: messages are read in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from buoy.core.ids import RunId
+from buoy.core.batch.lots import lot_leaf
+from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REWIND_HOLD_S
+from buoy.core.log.events import ChildStarted
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.state import State, fold
 from buoy.engine.client.requests import driven
 from buoy.engine.read_log import read_log
@@ -22,6 +26,34 @@ if TYPE_CHECKING:
 
 _WAIT_S = 15.0
 _LOOK_S = 0.2
+_NAMES_MAX = 5
+
+
+async def until_jobs_left(client: Client, run_id: RunId, state: State, again: Sequence[LeafId]) -> None:
+    """Waits until no live runner has a lot of a batch run with a job that runs again. Refuses if one keeps it.
+
+    A cancelled run has ended while its jobs still use their grace, and a paused one while they run.
+    """
+    jobs = [leaf for name in again if (leaf := state.leaves.get(name)) is not None and leaf.kind == "job"]
+    lots = {leaf.id: child.child for leaf in jobs if (child := _lot_of(state, leaf)) is not None}
+    deadline = client.clock.monotonic() + _WAIT_S
+    while lots:
+        held = {run: record for run in set(lots.values()) if (record := await client.store.run(run)) is not None}
+        lots = {leaf: run for leaf, run in lots.items() if run in held and await driven(client, held[run])}
+        if lots and client.clock.monotonic() >= deadline:
+            names = ", ".join(sorted(leaf.partition("#")[0] for leaf in lots)[:_NAMES_MAX])
+            raise WrongState(
+                f"a runner still has jobs of run {run_id} that would run again ({names}); nothing was changed: try "
+                "again when they have ended, or cancel them first"
+            )
+        if lots:
+            await client.store.wait_for_change(_LOOK_S)
+
+
+def _lot_of(state: State, job: Leaf) -> ChildStarted | None:
+    """The lot of a job whose end was not reported."""
+    lot = state.leaves.get(lot_leaf(job.lot)) if job.lot and job.phase == "open" else None
+    return None if lot is None else lot.child
 
 
 class RewindHold:
