@@ -65,6 +65,12 @@ def test_an_owner_that_stands_still_is_a_trouble_and_only_told(owner: Any, more:
     assert "It continues by itself" not in text
 
 
+def test_a_note_of_a_sweeper_is_no_silence_where_the_age_of_the_heartbeat_is_known() -> None:
+    noted = msgspec.structs.replace(WORKER, beat_age_s=6.0, suspected=True)
+    given = facts_of(STEP_OPEN, holder=noted)
+    assert (codes(given), judge(given).health) == ([], Health.LIVE)
+
+
 def test_a_message_that_a_living_owner_does_not_read_shows_that_it_stands_still() -> None:
     events = log(created(), claimed("w1"), awaited("s#1"))
     for age_s, expected in ((5.0, []), (40.0, ["H3"])):

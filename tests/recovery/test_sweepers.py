@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from buoy.core.diagnosis.facts import RunnerFacts
 from buoy.core.ids import RunnerId
+from buoy.core.times import StoreTime
 from buoy.ports.records import Beat, RunnerInfo, RunnerRecord, SweepHealth
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
 
@@ -60,6 +62,21 @@ def test_an_absent_or_failing_sweeper_is_said(records: list[RunnerRecord], neede
     sweepers, fleet = looked_at(*records)
     found = sweeper_troubles(sweepers, fleet, needed=needed)
     assert (found == []) if told is None else (told in " ".join(found)), found
+
+
+@pytest.mark.parametrize("apart_s", [3_600.0, -3_600.0])
+def test_the_clock_of_a_sweeper_elsewhere_is_not_compared_with_ours(apart_s: float) -> None:
+    def seen(at: float | None) -> SweeperState:
+        sweep = health(at=None if at is None else at + apart_s)
+        record = runner("r1", sweep, up_s=5.0 - apart_s)
+        record = msgspec.structs.replace(record, beat_at=StoreTime(NOW + apart_s))
+        facts = RunnerFacts(id=record.info.id, host="elsewhere", pid=7, beat_age_s=None)
+        (state,) = sweepers_of([record], {"r1": facts}, StoreTime(NOW))
+        return state
+
+    assert (seen(None).up_s, seen(None).overdue) == (5.0, False)
+    assert (seen(NOW - 60.0).age_s, seen(NOW - 60.0).overdue) == (60.0, False)
+    assert seen(NOW - 3_000.0).overdue
 
 
 def test_one_line_says_by_whom_and_when_last() -> None:

@@ -43,7 +43,8 @@ def standing_still(facts: Facts) -> Standstill | None:
         return Standstill(
             "silent", f"runner {holder.id} holds it and has been silent for {in_words(holder.beat_age_s)}"
         )
-    if holder.suspected:
+    # A sweeper that runs once notes each runner elsewhere, however young its heartbeat. A known age says more.
+    if holder.suspected and holder.beat_age_s is None:
         seen = "has sent no heartbeat since another machine looked at it"
         return Standstill("noted", f"runner {holder.id} holds it and {seen}")
     return _late(facts, holder)

@@ -1,7 +1,8 @@
 """Sweeper health: which processes sweep a store, since when, and whether their sweeps succeed. Read from heartbeats.
 
 Invariants: as soon as there is something to sweep, an absent, failing or silent sweeper is a trouble. Silent means: no
-sweep for several of its intervals. A sweeper that ended in good order (from cron) counts for a while.
+sweep for several of its intervals. A sweeper that ended in good order (from cron) counts for a while. The ages of a
+living sweeper whose clock cannot be compared with ours are those at its last heartbeat, which the same clock dated.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ def sweepers_of(records: Sequence[RunnerRecord], fleet: dict[str, RunnerFacts], 
             continue
         facts = fleet.get(record.info.id)
         alive = facts is not None and not facts.gone
+        at = record.beat_at if alive and facts is not None and facts.beat_age_s is None else now
         state = SweeperState(
             runner=record.info.id,
             role=record.info.role,
             alive=alive,
             interval_s=sweep.interval_s,
-            up_s=max(now - record.registered_at, 0.0),
-            age_s=None if sweep.at is None else max(now - sweep.at, 0.0),
+            up_s=max(at - record.registered_at, 0.0),
+            age_s=None if sweep.at is None else max(at - sweep.at, 0.0),
             duration_s=sweep.duration_s,
             sweeps=sweep.sweeps,
             errors=sweep.errors,
