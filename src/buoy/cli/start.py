@@ -49,9 +49,12 @@ def start(
         found = named_target(target, given, pairs, params, prefixes)
         made = go(_start(found, run_id, store))
     if as_json:
-        print_json({name: getattr(made, name) for name in ("run_id", "workflow", "created", "missing")})
+        print_json({name: getattr(made, name) for name in ("run_id", "workflow", "created", "missing", "unseen")})
         return Exit.OK
     click.echo(made.run_id)
+    if made.unseen is not None:
+        click.echo(f"it is stored; whether a worker will take it is not known ({made.unseen})", err=True)
+        return Exit.OK
     there = f"it was there already, and is {status_text(made.status)}"
     if made.missing is not None:
         file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)

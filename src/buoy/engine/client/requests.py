@@ -6,6 +6,7 @@ If an unknown owner is alive after all, that commit fails and the request goes t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +28,7 @@ from buoy.engine.run.owed import duties_of, gives_up_children
 from buoy.engine.run.run_time import run_now
 from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import commit_surely, write_of
-from buoy.errors import WrongState
+from buoy.errors import StoreUnusable, Unavailable, WrongState
 from buoy.ports.records import Ended, Released, RunnerRecord, RunRecord, TaskChange
 
 if TYPE_CHECKING:
@@ -53,8 +54,21 @@ async def driven(client: Client, record: RunRecord) -> bool:
     return any(each.info.id == record.holder for each in await live_runners(client))
 
 
-async def waits_for_whom(client: Client, record: RunRecord) -> str:
-    """Words for the process that will handle a request."""
+async def waits_for_whom(client: Client, run: RunRecord | str) -> str:
+    """Words for the process that will handle a request, which is stored by now."""
+    return await _words(_handler(client, run))
+
+
+async def _words(known: Awaitable[str]) -> str:
+    """The request is stored. A store that does not answer any more must not make it look as if it were not."""
+    try:
+        return await known
+    except (Unavailable, StoreUnusable) as error:
+        return f"which process will handle it is not known ({error})"
+
+
+async def _handler(client: Client, run: RunRecord | str) -> str:
+    record = await client.record(run) if isinstance(run, str) else run
     doc = record.document
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
@@ -85,7 +99,11 @@ def _facts(runner: RunnerRecord) -> RunnerFacts:
 
 
 async def cancel_waits_for(client: Client, record: RunRecord) -> str:
-    """Words for what has to happen before a request to cancel takes effect."""
+    """Words for what has to happen before a request to cancel takes effect, which is stored by now."""
+    return await _words(_canceller(client, record))
+
+
+async def _canceller(client: Client, record: RunRecord) -> str:
     doc, runners = record.document, await live_runners(client)
     held = any(each.info.id == record.holder for each in runners)
     if (
@@ -94,7 +112,7 @@ async def cancel_waits_for(client: Client, record: RunRecord) -> str:
         or held
         or any(_has_code(each, doc) for each in runners)
     ):
-        return await waits_for_whom(client, record)
+        return await _handler(client, record)
     return (
         "the run needs its code to undo what it has done, and no live worker has code that fits it; it is cancelled as "
         f"soon as one has: see `buoy why {doc.run_id}`"

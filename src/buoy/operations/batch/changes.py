@@ -18,6 +18,7 @@ from buoy.core.log import codec
 from buoy.core.spec.problems import names
 from buoy.engine.client.client import Client
 from buoy.engine.client.requests import waits_for_whom
+from buoy.engine.services.commits import send_surely
 from buoy.errors import BadInput, WrongState
 from buoy.operations.batch.jobs import BatchLog, read_batch, views_of
 from buoy.ports.records import Message
@@ -67,5 +68,5 @@ async def send_jobs(client: Client, run_id: RunId, body: JobsMessage) -> str:
     """Sends a message about jobs, and says who will read it."""
     stored = codec.encode(body, "a request about jobs")
     message = Message(run_id, "jobs", f"jobs:{client.ids.nonce()}", stored, by=client.actor)
-    await client.store.send(message)
-    return await waits_for_whom(client, await client.record(run_id))
+    await send_surely(client.store, message)
+    return await waits_for_whom(client, run_id)

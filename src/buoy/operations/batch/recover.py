@@ -70,7 +70,7 @@ async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery]
     again = [each for each in plan if each.reset and not each.free and not each.waiting]
     if not again:
         waits = any(each.waiting for each in plan)
-        return await waits_for_whom(client, await client.record(run_id)) if waits else ""
+        return await waits_for_whom(client, run_id) if waits else ""
     limits = {
         each.leaf: e.JobLimits(each.memory_bytes, each.time_s)
         for each in again

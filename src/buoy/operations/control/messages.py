@@ -56,7 +56,7 @@ async def signal(client: Client, run_id: str, name: str, payload: object = None,
     receipt = await client.signal(run_id, name, payload, dedupe)
     if receipt.duplicate:
         return _sent(run_id, receipt, "was sent before; nothing was done")
-    text = await waits_for_whom(client, await client.record(run_id))
+    text = await waits_for_whom(client, run_id)
     return _sent(run_id, receipt, f"sent; {text}", None if name in waits else _not_waited_for(run_id, name, waits))
 
 

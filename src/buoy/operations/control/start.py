@@ -11,29 +11,41 @@ from buoy.core.ids import RunId, check_run_id
 from buoy.core.log.lifecycle import Status
 from buoy.core.spec.model import SPEC_PREFIX
 from buoy.engine.client.client import Client
-from buoy.errors import WrongState
+from buoy.errors import StoreUnusable, Unavailable, WrongState
 from buoy.operations.targets.spec_files import Target
 from buoy.operations.targets.workflow_files import AnyWorkflow
 from buoy.recovery.fleet import read_fleet
 
 
-class Started(msgspec.Struct, frozen=True):
-    """A stored run. `created`: this call made it; `missing`: why no live worker can take it."""
+class Started(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored run. `created`: this call made it; `missing`: why no live worker can take it.
+
+    `unseen`: the run is stored, and then the store gave no answer. Its status and its workers are not known.
+    """
 
     run_id: RunId
     workflow: str
     created: bool
     missing: str | None
     status: Status
+    unseen: str | None = None
 
 
 async def start(client: Client, target: Target, run_id: str | None = None) -> Started:
     """Stores a run for workers to drive. The same id with the same input is one run."""
     checked, created = await begin(client, target, run_id)
-    document = (await client.record(checked)).document
-    fleet = await read_fleet(client.store, client.liveness)
+    return await look_at(client, checked, target.workflow.name, created=created)
+
+
+async def look_at(client: Client, run_id: RunId, workflow: str, *, created: bool) -> Started:
+    """What becomes of a run that is stored. A store that does not answer any more must not make it look refused."""
+    try:
+        document = (await client.record(run_id)).document
+        fleet = await read_fleet(client.store, client.liveness)
+    except (Unavailable, StoreUnusable) as error:
+        return Started(run_id, workflow, created, None, Status.PENDING, str(error))
     missing = None if document.ended else what_is_missing(document, fleet.living)
-    return Started(checked, target.workflow.name, created, missing, document.status)
+    return Started(run_id, workflow, created, missing, document.status)
 
 
 async def begin(client: Client, target: Target, run_id: str | None = None) -> tuple[RunId, bool]:

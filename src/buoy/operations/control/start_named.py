@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.ids import RunId, check_dedupe, check_name, check_run_id
 from buoy.core.log import codec
 from buoy.core.log import events as e
@@ -27,7 +26,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.client.starts import create
 from buoy.engine.spec.workflow import SpecArguments, stored_workflow
 from buoy.errors import BadInput, UnknownWorkflow, WrongState
-from buoy.operations.control.start import Started
+from buoy.operations.control.start import Started, look_at
 from buoy.recovery.fleet import read_fleet
 
 _PREFIX_CHARS = 40
@@ -60,10 +59,7 @@ async def start_named(client: Client, order: StartOrder) -> Started:
         made, given = False, codec.encode(order.input, "the input")
     if not made:
         await _check_same(client, run_id, order, given)
-    document = (await client.record(run_id)).document
-    fleet = await read_fleet(client.store, client.liveness)
-    missing = None if document.ended else what_is_missing(document, fleet.living)
-    return Started(run_id, order.workflow, made, missing, document.status)
+    return await look_at(client, run_id, order.workflow, created=made)
 
 
 def _run_id(client: Client, order: StartOrder) -> RunId:
