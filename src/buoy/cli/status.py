@@ -15,6 +15,7 @@ from buoy.core.limits import BEAT_S
 from buoy.core.log.wording import counted
 from buoy.operations.maintenance.status import ENDED, StatusReport, store_status
 
+_RUNNERS_SHOWN = 100
 _TROUBLES_SHOWN = 20
 
 
@@ -72,11 +73,14 @@ def _show(report: StatusReport) -> None:
         out.print(
             f"requests  {', '.join(f'{number:,} {kind}' for kind, number in report.requests.items())} for this look"
         )
-    for each in report.runners:
+    # Those that react first: a thousand dead runners of one night must not push them out of sight.
+    for each in sorted(report.runners, key=lambda runner: runner.gone)[:_RUNNERS_SHOWN]:
         kind = _kind(each)
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""
         holds = f"holds {counted(each.holding, 'run')}"
         out.print(f"{each.role:<9} {runner_text(each)}: {kind}{_last_beat(each)}, {holds}{knows}")
+    if len(report.runners) > _RUNNERS_SHOWN:
+        out.print(f"and {len(report.runners) - _RUNNERS_SHOWN:,} more runners: `buoy status --json`")
     for text in report.notices[:_TROUBLES_SHOWN]:
         out.print(f"notice    {text}")
     troubles = (*(f"{one.kind} {one.id} cannot be read: {one.reason}" for one in report.broken), *report.troubles)
