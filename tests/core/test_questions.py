@@ -144,6 +144,18 @@ def test_a_schema_that_goes_in_circles_refuses_the_answer_and_nothing_worse() ->
         check_answer(question, 1)
 
 
+@pytest.mark.parametrize(
+    ("schema", "answer", "expected"),
+    [
+        ({"maxLength": 3}, "four", r"the answer: 'four' is too long \(the most characters: 3\)$"),
+        ({"minItems": 2}, [1], r"\[1\] is too short \(the fewest items: 2\)$"),
+    ],
+)
+def test_an_answer_of_a_wrong_length_names_the_limit(schema: dict[str, object], answer: object, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        check_answer(Question("What?", "form", schema=schema), answer)
+
+
 def test_an_answer_beyond_arithmetic_is_refused() -> None:
     question = Question("How many?", "form", schema={"multipleOf": 0.5})
     for answer in (10**400, float("inf")):

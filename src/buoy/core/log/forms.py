@@ -99,9 +99,19 @@ def _is_panic(error: BaseException) -> bool:
     return type(error).__module__ == "pyo3_runtime"
 
 
+# What jsonschema leaves out of its messages.
+_LIMITS = {
+    "maxLength": "the most characters:",
+    "minLength": "the fewest characters:",
+    "maxItems": "the most items:",
+    "minItems": "the fewest items:",
+}
+
+
 def _error_text(error: jsonschema.ValidationError) -> str:
     place = "/".join(str(part) for part in error.absolute_path) or "the answer"
-    return f"{place}: {error.message}"
+    limit = _LIMITS.get(str(error.validator))
+    return f"{place}: {error.message}{'' if limit is None else f' ({limit} {error.validator_value})'}"
 
 
 # ---- judging in bounded work
