@@ -303,7 +303,7 @@ def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spa
     assert "File too large" in told["Wrong"] and str(buoy.folder) in told["Wrong"] and "bytes free" in told["Wrong"]
     assert "Nothing until the store can be written again" in told["Next"] and "same idempotency key" in told["Next"]
     assert "raise the limit" in told["You can"] and "When the step ends" not in text
-    for words in (("status",), ("why", "--all")):
+    for words in (("status",), ("why", "--all"), ("doctor",)):
         code, text = limited(buoy, *words)
         assert code == 1 and "the store cannot be written" in text, text
     assert not list(buoy.folder.glob(".buoy-probe-*"))

@@ -27,6 +27,7 @@ from buoy.errors import CorruptLog
 from buoy.operations.maintenance.broken_runners import broken_runners, set_aside
 from buoy.ports.maintenance import IndexTrouble, StoreCheck
 from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
+from buoy.recovery.evidence import store_trouble
 from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import Recovery, examine, write_down_loss
 
@@ -123,6 +124,7 @@ class Doctor:
         if not all(check.ok for check in checks):
             # An index of the database that was missing may have been made above.
             checks = await self._store.integrity.checks()
+        checks = [*checks, await self._takes_data()]
         bad = [Ailment(STORE, f"{check.name}: {check.text}") for check in checks if not check.ok]
         return DoctorReport(
             store=self._store.name,
@@ -138,6 +140,10 @@ class Doctor:
             troubles=(*bad, *self._listed),
             untold=number - len(self._listed),
         )
+
+    async def _takes_data(self) -> StoreCheck:
+        trouble = await store_trouble(self._store)
+        return StoreCheck("writing", trouble is None, trouble or "the store takes data")
 
     def _add(self, code: str, text: str, run_id: RunId | None = None, **facts: bool) -> None:
         self._counts[code] = self._counts.get(code, 0) + 1
