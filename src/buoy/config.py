@@ -57,9 +57,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def configured_store(chosen: str | None = None, start: Path | None = None) -> str:
-    """The URL of the store to use: the one that was chosen, or what the configuration says."""
-    found = chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store
-    return _url(found) if found else nearest_store(start or Path.cwd())
+    """The URL of the store to use: the one that was chosen, and be it empty, or what the configuration says."""
+    found = chosen if chosen is not None else os.environ.get(STORE_VARIABLE) or load_settings(start).store or None
+    return nearest_store(start or Path.cwd()) if found is None else _url(found)
 
 
 def choose_store(url: str) -> None:

@@ -39,6 +39,31 @@ WRONG = [
 ]
 
 
+def test_an_empty_store_option_is_not_the_default_store(buoy: Buoy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUOY_STORE", buoy.store)
+    buoy("start", f"{FLOWS}:sleeper", "--id", "there")
+    for words in (["ps"], ["worker", "--until-idle"]):
+        found = CliRunner().invoke(main, [*words, "--store", ""])
+        assert (found.exit_code, "store '' is neither a URL nor a path" in found.stderr) == (2, True), found.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["ps"], ["why", "x"], ["status"], ["doctor"], ["sweeper", "--once"], ["signal", "x", "y"]]
+)
+def test_a_look_makes_no_store_of_an_empty_file(buoy: Buoy, words: list[str]) -> None:
+    place = buoy.folder / "buoy.db"
+    place.touch()
+    assert "buoy.db: the file is empty; if runs were in it, restore it" in buoy(*words, code=5).stderr
+    assert [place.stat().st_size, list(buoy.folder.glob("buoy.db-*"))] == [0, []]
+
+
+@pytest.mark.parametrize("words", [["ps"], ["worker", "--until-idle"]])
+def test_a_folder_in_the_place_of_a_database_is_named(buoy: Buoy, words: list[str]) -> None:
+    place = buoy.folder / "buoy.db"
+    place.mkdir()
+    assert f"{place} is a folder, and a store of SQLite is a file; name a file" in buoy(*words, code=5).stderr
+
+
 @pytest.mark.parametrize(("words", "reason"), WRONG, ids=[" ".join(words)[-40:] for words, _ in WRONG])
 def test_bad_input_is_told_in_one_line(buoy: Buoy, words: list[str], reason: str) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "there")

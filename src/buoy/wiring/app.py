@@ -67,7 +67,7 @@ def _driven(each: Workflow[..., Any] | Step[..., Any]) -> Workflow[..., Any]:
 async def open_client(url: str | None = None, *, actor: str = "client") -> AsyncIterator[Client]:
     """A store without a runner: to start runs for workers, to look at them and to send them requests."""
     clock = SystemClock()
-    store = await open_configured(url or configured_store(), clock)
+    store = await open_configured(configured_store() if url is None else url, clock)
     try:
         yield Client(
             store,

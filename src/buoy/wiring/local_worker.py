@@ -101,7 +101,7 @@ async def open_worker(
     allocation: AllocationPlace | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker that the caller starts and stops. At the end its store is closed."""
-    place = url or configured_store()
+    place = configured_store() if url is None else url
     store = await open_configured(place, SystemClock())
     spool: SpoolFile | None = None
     try:

@@ -77,7 +77,7 @@ def server_clock() -> SystemClock:
 async def open_served(url: str | None) -> ServedStore:
     """The store of that URL, or the configured one."""
     clock = SystemClock()
-    place = url or configured_store()
+    place = configured_store() if url is None else url
     if is_server_url(place):
         raise BadInput(f"{place} is a server; name the store behind it, or put a proxy in front of it")
     listener = trace_of_environment()

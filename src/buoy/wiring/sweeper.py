@@ -89,7 +89,7 @@ async def open_sweeper(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
 ) -> AsyncIterator[SweeperProcess]:
     """A sweeper of its own on that store. At the end it has deregistered, and the store is closed."""
-    store = await open_configured(url or configured_store(), SystemClock())
+    store = await open_configured(configured_store() if url is None else url, SystemClock())
     try:
         process = SweeperProcess(store, options, interval_s=interval_s, once=once)
         await process.begin()

@@ -247,9 +247,24 @@ def check_store(store: str | None) -> str:
 
     url = configured_store(store)
     place = store_path(url)
-    if place is not None and not _there(place, folder=url.startswith("file:")):
+    if place is None:
+        return url
+    if not _there(place, folder=url.startswith("file:")):
         raise StoreUnusable(f"no store at {place.absolute()}; `buoy run`, `buoy start` and `buoy worker` create one")
+    if _is_empty(place):
+        raise StoreUnusable(
+            f"no store at {place.absolute()}: the file is empty; if runs were in it, restore it from a backup; `buoy "
+            "run`, `buoy start` and `buoy worker` make a store of it"
+        )
     return url
+
+
+def _is_empty(place: Path) -> bool:
+    """Whether a file was cut off or never filled. A look must not make a new store out of it."""
+    try:
+        return place.is_file() and not place.stat().st_size
+    except OSError:
+        return False  # the store itself says best what is wrong with it
 
 
 def _there(place: Path, *, folder: bool) -> bool:

@@ -36,6 +36,10 @@ def open_file(path: Path, lock_dir: Path) -> Opened:
     except sqlite3.Error as error:
         if may_not_write(error) and path.is_file():
             return _open_for_reading(path, error)
+        if path.is_dir():
+            raise StoreUnusable(
+                f"{path} is a folder, and a store of SQLite is a file; name a file, or write file://{path.absolute()}"
+            ) from error
         raise translated(error, path) from error
     except OSError as error:
         raise StoreUnusable(
