@@ -10,10 +10,10 @@ from buoy.errors import BadInput
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 # Some 300 years.
 _ENDLESS_S = 1e10
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
 # A whole text, as JSON Schemas write it too.
 DURATION = r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+"
-_WHOLE = re.compile(DURATION + r"\Z")
+_WHOLE = re.compile(DURATION + r"\Z", re.ASCII)
 
 Duration = float | int | str | timedelta
 
@@ -32,7 +32,7 @@ def seconds(value: Duration, what: str = "duration") -> float:
     else:
         found = float(value) if 0 <= value < _ENDLESS_S else -1.0
     if not 0 <= found < _ENDLESS_S:
-        raise BadInput(f"{what} {value!r} must not be negative or endless")
+        raise BadInput(f"{what} {value!r} must not be negative or endless; the most is 300 years")
     return found
 
 
