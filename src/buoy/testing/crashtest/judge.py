@@ -109,10 +109,9 @@ class Judge:
 
     def _declared(self, outcome: RunEnd) -> bool:
         """Whether that is what the workflow's own recovery policy asks for after a crash."""
-        error = outcome.error or ""
         if self._policy == "fail":
-            return outcome.status == "failed" and error.startswith("RecoveryRefused")
-        return self._policy == "hold" and error.startswith("hold: H")
+            return outcome.status == "failed" and outcome.cause == "RecoveryRefused"
+        return self._policy == "hold" and outcome.status == "paused" and outcome.cause == "hold"
 
     def _diverged(self, difference: str, label: str) -> None:
         self._find(

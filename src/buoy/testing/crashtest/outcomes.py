@@ -35,10 +35,9 @@ def outcome_of(played: Played) -> RunEnd:
 def difference_in(played: Played) -> str | None:
     """What the code did otherwise than its log says, if that is why the run is paused."""
     outcome = outcome_of(played)
-    error = outcome.error or ""
-    if outcome.status != "paused" or not error.startswith(_DIVERGED):
+    if outcome.status != "paused" or outcome.cause != _DIVERGED:
         return None
-    return error.removeprefix(f"{_DIVERGED}: ")
+    return outcome.detail or ""
 
 
 def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> RunEnd:
@@ -46,10 +45,11 @@ def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> RunE
         case e.WorkflowCompleted():
             return RunEnd("completed", msgspec.json.decode(ending.result))
         case e.WorkflowFailed():
-            return RunEnd("failed", error=str(ending.error))
+            return RunEnd("failed", error=str(ending.error), cause=ending.error.type)
         case e.WorkflowCancelled():
             return RunEnd("cancelled")
     state = fold(RunId(run_id), log)
     if state.pause is not None:
-        return RunEnd("paused", error=f"{state.pause.reason}: {state.pause.detail}")
+        reason, detail = state.pause.reason, state.pause.detail
+        return RunEnd("paused", error=f"{reason}: {detail}", cause=reason, detail=detail)
     return RunEnd(str(state.status or "never started"))

@@ -32,11 +32,16 @@ TITLES: dict[Kind, str] = {
 
 
 class RunEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run ended: what a caller of the workflow sees."""
+    """How a run ended: what a caller of the workflow sees.
+
+    `cause`: the type of its error, or the reason of its pause; `error` says it in words. `detail`: that of its pause.
+    """
 
     status: str
     result: Any = None
     error: str | None = None
+    cause: str | None = None
+    detail: str | None = None
 
     def __str__(self) -> str:
         if self.error is not None:
