@@ -47,3 +47,32 @@ def test_a_message_that_was_sent_is_said_to_be(
     buoy("worker", str(file), "--until-idle")
     request.getfixturevalue("unseen")
     assert UNKNOWN in buoy(*words).stdout
+
+
+class Losses(dict[str, float]):
+    """Loses the next `left` looks at the runners, and nothing else."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(runners=0.0)
+        self.left = left
+
+    def get(self, name: str, default: float = 0.0) -> float:  # type: ignore[override]
+        if name != "runners" or not self.left:
+            return 0.0
+        self.left -= 1
+        return 1.0
+
+
+@pytest.mark.parametrize(("losses", "code"), [(4, 0), (10_000, 5)])
+def test_a_worker_that_ends_when_idle_looks_again_a_few_times(
+    buoy: Buoy, losses: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buoy("start", f"{FLOWS}:divide", "--arg", "number=5", "--id", "r")
+
+    async def open_losing(url: str, clock: Clock) -> LossyStore:
+        return LossyStore(await open_store(url, clock), seed=1, rates=Losses(losses))
+
+    monkeypatch.setattr(inspection, "open_store", open_losing)
+    found = buoy("worker", str(FLOWS), "--until-idle", code=code)
+    assert "the answer to runners was lost (a test); the worker looks again" in found.output
+    assert ("nothing is left to do now" in found.output) is (code == 0)

@@ -13,7 +13,7 @@ from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.signals import Stop, stop_signals
 from buoy.config import configured_store
 from buoy.core.durations import in_words
-from buoy.core.limits import PARENT_ENDED_MARGIN_S, UNCLEAR_PAUSE_MAX_S
+from buoy.core.limits import PARENT_ENDED_MARGIN_S, UNCLEAR_PAUSE_MAX_S, UNCLEAR_TRIES_MAX
 from buoy.core.log.wording import counted
 from buoy.errors import Unavailable
 from buoy.operations.workers.worker import (
@@ -153,11 +153,22 @@ def _print_started(process: Worker, order: WorkerOrder, report: Reporter) -> Non
 
 async def _until_stop(process: Worker, order: WorkerOrder, stop: Stop, report: Reporter) -> None:
     asked = asyncio.ensure_future(stop.asked.wait())
+    misses = 0
     try:
         while not asked.done() and process.runner.gone is None:
             await asyncio.wait([asked], timeout=_LOOK_S)
-            if order.until_idle and not asked.done() and await _idle(process, order, report):
-                return
+            if not order.until_idle or asked.done():
+                continue
+            try:
+                if await _idle(process, order, report):
+                    return
+                misses = 0
+            except Unavailable as error:
+                # One lost answer says nothing about what is left to do.
+                misses += 1
+                if misses >= UNCLEAR_TRIES_MAX:
+                    raise
+                report.trouble(f"{error}; the worker looks again")
     finally:
         asked.cancel()
     if stop.name is not None:
