@@ -91,7 +91,10 @@ def test_a_queued_run_names_what_keeps_the_only_worker_from_taking_it() -> None:
         hindered = msgspec.structs.replace(WORKER, **owner)  # type: ignore[arg-type]
         given = facts_of(queued, due_at=NOW - 30, runners=(hindered,))
         assert (codes(given), judge(given).health) == (["Q5"], Health.STALLED)
-        assert "the worker that could take it does not react" in text_of(explain(given))
+        text = text_of(explain(given))
+        assert "the worker that could take it does not react" in text
+        assert "The worker that does not react takes it as soon as it does" in text
+        assert ("continue the worker that is stopped: kill -CONT 7" in text) is ("stopped" in owner)
         able = msgspec.structs.replace(WORKER, id="w2")
         assert codes(msgspec.structs.replace(given, runners=(hindered, able))) == []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from buoy.core.advice import Advice, act
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.diagnosis.takers import can_run, what_is_missing
 from buoy.core.diagnosis.wakeups import would_use
@@ -48,11 +49,9 @@ def stalled(facts: Facts, words: Wording) -> Narrative:
         headline=f"{begun}, but no live worker can run it.",
         now=left if at_work else narrative.now,
         wrong=(missing or "no worker can take it",),
-        next=(
-            "It stays in its queue, and nothing is lost. A worker that knows it takes it at once.",
-            *_scope_rule(facts),
-        ),
+        next=(f"It stays in its queue, and nothing is lost. {_who_takes_it(facts)}", *_scope_rule(facts)),
         you_can=(
+            *_continued(facts),
             *answers(facts, words),
             *signals(facts, words),
             *take_up(facts, words),
@@ -60,6 +59,18 @@ def stalled(facts: Facts, words: Wording) -> Narrative:
             *stops(facts, words),
         ),
     )
+
+
+def _who_takes_it(facts: Facts) -> str:
+    if any(can_run(facts.document, each) for each in facts.runners):
+        return "The worker that does not react takes it as soon as it does; another one that knows it takes it at once."
+    return "A worker that knows it takes it at once."
+
+
+def _continued(facts: Facts) -> tuple[Advice, ...]:
+    """The workers that could take it, and are only stopped."""
+    able = [each for each in facts.runners if each.stopped and can_run(facts.document, each)]
+    return tuple(act(f"continue the worker that is stopped: kill -CONT {each.pid}") for each in able[:1])
 
 
 def _scope_rule(facts: Facts) -> tuple[str, ...]:
