@@ -230,6 +230,10 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             self._generators = Generators(self._close_generator)
         return self._generators
 
+    def objected(self, error: BaseException, *, refused: bool) -> None:
+        """Code raised when it was dropped. `refused`: it caught that it was, and waits again."""
+        self.errors += (f"while dropped: {error!r}",)
+
     def _close(self, task: ScopedTask) -> None:
         """Closes a coroutine for good. One that waits again in a `finally` moves on by one wait with every close."""
         coro = task.get_coro()
@@ -243,7 +247,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             except Detached:
                 continue  # a durable call in a `finally`: as it should be
             except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
-                self.errors += (f"while dropped: {error!r}",)
+                # Code that caught Python's GeneratorExit still has a frame, and stands at its next wait.
+                self.objected(error, refused=getattr(coro, "cr_frame", None) is not None)
         # Never let Python collect it: it would be closed once more, outside of its context.
         _UNDROPPABLE.append(coro)
 

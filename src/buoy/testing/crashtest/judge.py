@@ -163,8 +163,8 @@ class Judge:
                         label,
                         note.step,
                     )
-                case "swallowed" if "GeneratorExit" in note.text or "Suspended" in note.text:
-                    self._swallowed(f"The code caught {_what_was_caught(note.text)}, and continued.", label)
+                case "swallowed" if note.caught:
+                    self._swallowed(f"The code caught {note.caught}, and continued.", label)
 
     def _swallowed(self, what: str, label: str) -> None:
         self._find(
@@ -277,10 +277,6 @@ def _recovery_ms(notes: Sequence[Note]) -> float | None:
     taken = (note.real_s for note in notes if note.what == "claimed" and note.process == 2)
     first = next(taken, None)
     return None if began is None or first is None else 1000 * (first - began)
-
-
-def _what_was_caught(text: str) -> str:
-    return text if "Suspended" in text else "GeneratorExit, with which Python ends code that is no longer wanted"
 
 
 def _cut(text: str) -> str:

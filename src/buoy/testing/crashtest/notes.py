@@ -44,6 +44,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     key: str = ""
     text: str = ""
+    # What code caught that it must not catch; empty if it only failed.
+    caught: str = ""
     number: int = 0
     # At a crash: the time of the workflow.
     at: float = 0.0

@@ -8,7 +8,6 @@ for dropped code that would never stop asking.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -137,7 +136,13 @@ _Patch = tuple[Any, str, Any]
 
 def _async_patches(watch: BodyWatch) -> list[_Patch]:
     drain, ask_for, timer_started = PrivateLoop.drain, AsyncDecider.ask_for, AsyncDecider.timer_started
+    objected = PrivateLoop.objected
     refusals: Counter[int] = Counter()
+
+    def heard(loop: PrivateLoop, error: BaseException, *, refused: bool) -> None:
+        if refused:
+            watch.tell("swallowed", caught="GeneratorExit, with which Python ends code that is no longer wanted")
+        objected(loop, error, refused=refused)
 
     def drained(loop: PrivateLoop) -> None:
         with _profiled(watch, sync=False):
@@ -157,6 +162,7 @@ def _async_patches(watch: BodyWatch) -> list[_Patch]:
 
     return [
         (PrivateLoop, "drain", drained),
+        (PrivateLoop, "objected", heard),
         (AsyncDecider, "ask_for", asked),
         (AsyncDecider, "timer_started", timed),
     ]
@@ -173,7 +179,7 @@ def _sync_patches(watch: BodyWatch) -> list[_Patch]:
         decider: SyncDecider, outcome: tuple[Any, BaseException | None], pool: ThreadPool | None = None
     ) -> None:
         if decider._leaving and not isinstance(outcome[1], Suspended):
-            watch.tell("swallowed", run=decider.run_id, text="buoy.Suspended, with which sync code leaves its thread")
+            watch.tell("swallowed", run=decider.run_id, caught="buoy.Suspended, with which sync code leaves its thread")
         left(decider, outcome, pool)
 
     return [(SyncDecider, "_left", has_left), (SyncDecider, "_run_code", ran)]
@@ -182,9 +188,6 @@ def _sync_patches(watch: BodyWatch) -> list[_Patch]:
 @contextmanager
 def watching(watch: BodyWatch) -> Iterator[None]:
     """Inside, the engine is watched."""
-    ear = _Ear(watch)
-    log = logging.getLogger("buoy.workflow")
-    log.addHandler(ear)
     patches: list[_Patch] = [
         (leaves, "StepAttempt", _watched_body(watch)),
         *_async_patches(watch),
@@ -200,22 +203,8 @@ def watching(watch: BodyWatch) -> Iterator[None]:
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
-        log.removeHandler(ear)
         watch.code.note_forgotten()
 
 
 def _profiled(watch: BodyWatch, *, sync: bool) -> AbstractContextManager[None]:
     return watch.code.profiled(sync=sync) if watch.looks_at_code else nullcontext()
-
-
-class _Ear(logging.Handler):
-    """Hears what the private loop says about code that does not let itself be dropped."""
-
-    def __init__(self, watch: BodyWatch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "while dropped" in text:
-            self._watch.tell("swallowed", text=text.partition("while dropped: ")[2])
