@@ -100,6 +100,41 @@ async def test_setting_the_clock_forward_rings_what_is_due_by_it() -> None:
     timers.close()
 
 
+class HaltingClock(ManualClock):
+    """The process stands still for a while right after one reading: the kernel gave its core to others."""
+
+    def __init__(self, after_reading: int) -> None:
+        super().__init__()
+        self._readings_left = after_reading
+
+    def now(self) -> float:
+        return self._read(super().now())
+
+    def monotonic(self) -> float:
+        return self._read(super().monotonic())
+
+    def _read(self, found: float) -> float:
+        self._readings_left -= 1
+        if self._readings_left == 0:
+            self.advance(30)
+        return found
+
+
+@pytest.mark.parametrize("reading", range(1, 16))
+async def test_a_process_that_stands_still_between_two_readings_rings_no_alarm_too_soon(reading: int) -> None:
+    clock = HaltingClock(reading)
+    timers = Timers(clock)
+    heard: list[float] = []
+    due = [clock.now() + span_s for span_s in (100, 200)]
+    for at in due:
+        timers.set(at, lambda: heard.append(clock.now()))
+    while len(heard) < len(due):
+        clock.advance(10)
+        await rung(timers)
+    assert all(at >= wanted for at, wanted in zip(heard, due, strict=True))
+    timers.close()
+
+
 async def test_a_cancelled_alarm_is_silent_and_one_in_the_past_rings_at_once() -> None:
     clock = ManualClock()
     timers = Timers(clock)

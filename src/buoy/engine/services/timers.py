@@ -1,8 +1,9 @@
 """Timers: one heap of due times for all runs of a process, and one timer for its earliest.
 
 Invariants: due times are wall-clock times, but a clock that is set back delays no timer: what is due in a minute comes
-in a minute. The timer looks again at least once a minute, so suspending the machine delays a timer by no more. A
-callback that fails is reported and delays no other timer. Cancelled timers are at most half of the heap.
+in a minute. No timer rings before its time. The timer looks again at least once a minute, so suspending the machine
+delays a timer by no more. A callback that fails is reported and delays no other timer. Cancelled timers are at most
+half of the heap.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class Timers:
 
     def set(self, due_at: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(self, callback)
-        at = self._now() + due_at - self._clock.now()
+        # The wall clock first, here and in `_now`: a process that stands still between the two readings (preempted, or
+        # stopped) then rings late by that time. The other way around it would ring too soon.
+        wait_s = due_at - self._clock.now()
+        at = self._now() + wait_s
         heapq.heappush(self._heap, (at, next(self._order), timer))
         self._arm()
         return timer
@@ -78,8 +82,9 @@ class Timers:
 
     def _now(self) -> float:
         """A time that advances with the wall clock, and with the monotonic one where the wall clock is set back."""
+        wall = self._clock.now()
         monotonic = self._clock.monotonic()
-        self._offset = max(self._offset, self._clock.now() - monotonic)
+        self._offset = max(self._offset, wall - monotonic)
         return monotonic + self._offset
 
     def _arm(self) -> None:
