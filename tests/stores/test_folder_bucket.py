@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -11,7 +12,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ import pytest
 
 from buoy.errors import BadInput, StoreUnusable, Unavailable
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
+from buoy.stores.objects.buckets import folder_locks
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from tests.patience import PATIENCE_S
@@ -314,5 +317,51 @@ def test_a_closed_bucket_gives_no_answers(tmp_path: Path) -> None:
         await bucket.close()
         with pytest.raises(Unavailable, match="closed"):
             await bucket.get("a")
+
+    asyncio.run(play())
+
+
+@contextmanager
+def _all_locks_kept(root: Path) -> Iterator[None]:
+    """As by a process that was stopped while it wrote: a lock belongs to an open file, so this process may keep it."""
+    kept = [
+        os.open(root / ".locks" / f"{slot:02}", os.O_RDWR | os.O_CREAT, 0o600) for slot in range(folder_locks.LOCKS)
+    ]
+    try:
+        for number in kept:
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        for number in kept:
+            os.close(number)
+
+
+def test_a_lock_that_a_stopped_process_keeps_is_named_and_reads_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_locks, "LOCK_WAIT_MAX_S", 0.05)
+
+    async def play(bucket: FolderBucket) -> None:
+        etag = await bucket.create("a", b"1")
+        with _all_locks_kept(tmp_path):
+            for call in (bucket.replace("a", b"2", etag), bucket.put("a", b"2"), bucket.delete("a")):
+                with pytest.raises(Unavailable, match=r"has held the lock .*/\.locks/\d\d for .*fuser"):
+                    await call
+            assert await bucket.get("a") == (b"1", etag)
+        await bucket.replace("a", b"2", etag)
+
+    _with_bucket(tmp_path, play)
+
+
+def test_a_close_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
+    async def play() -> None:
+        bucket = await FolderBucket.open(tmp_path, durable=False)
+        etag = await bucket.create("a", b"1")
+        with _all_locks_kept(tmp_path):
+            waiting = asyncio.ensure_future(bucket.replace("a", b"2", etag))
+            await asyncio.sleep(0)
+            await bucket.close()
+            with pytest.raises(Unavailable, match="closed before its lock"):
+                await waiting
 
     asyncio.run(play())

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import secrets
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -30,12 +28,12 @@ from buoy.stores.file_identity import FileIdentity
 from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key
 from buoy.stores.objects.buckets.folder_errors import folder_problem
 from buoy.stores.objects.buckets.folder_listing import foreign_names, keys_below, of_one_object
+from buoy.stores.objects.buckets.folder_locks import FolderLocks
 from buoy.stores.write_probe import write_refusal
 
 T = TypeVar("T")
 
 THREADS = 4
-LOCKS = 64
 # A temporary file lives for milliseconds; one of this age belongs to a process that was killed.
 LEFTOVER_AFTER_S = 3600.0
 # `create` makes the directory again if a `delete` took it away, empty, in between. Many rounds mean something else.
@@ -51,8 +49,7 @@ class FolderBucket:
         self._closed = False
         self._identity: FileIdentity | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="buoy-folder")
-        # Within a process a lock file's lock would be enough too, but waiting here holds no file open.
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._locks = FolderLocks(root / ".locks")
 
     @classmethod
     async def open(cls, root: Path, *, durable: bool = True) -> FolderBucket:
@@ -125,6 +122,7 @@ class FolderBucket:
 
     async def close(self) -> None:
         self._closed = True
+        self._locks.close()
         # Writes that are under way come to their end; nothing is left running.
         await asyncio.to_thread(self._pool.shutdown)
 
@@ -211,7 +209,7 @@ class FolderBucket:
 
     def _replace(self, key: str, data: bytes, etag: str) -> str:
         path = self._root / key
-        with self._locked(key):
+        with self._locks.held(key):
             found = self._get(key)
             if found is None or found[1] != etag:
                 raise Changed(key)
@@ -226,7 +224,7 @@ class FolderBucket:
 
     def _put(self, key: str, data: bytes) -> str:
         path = self._root / key
-        with self._locked(key):
+        with self._locks.held(key):
             temporary = self._write_temporary(data)
             self._into(path, lambda: temporary.replace(path))
             self._sync_directory(path.parent)
@@ -253,7 +251,7 @@ class FolderBucket:
 
     def _delete(self, key: str) -> None:
         path = self._root / key
-        with self._locked(key):
+        with self._locks.held(key):
             try:
                 path.unlink(missing_ok=True)
             except IsADirectoryError:
@@ -294,19 +292,6 @@ class FolderBucket:
             os.fsync(number)
         finally:
             os.close(number)
-
-    @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        slot = int.from_bytes(blake2b(key.encode(), digest_size=2).digest(), "big") % LOCKS
-        with self._locks[slot]:
-            number = os.open(self._root / ".locks" / f"{slot:02}", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                # `flock`, not POSIX locks: those are per process and dropped when anybody in it closes the file.
-                fcntl.flock(number, fcntl.LOCK_EX)
-                yield
-            finally:
-                fcntl.flock(number, fcntl.LOCK_UN)
-                os.close(number)
 
     def _poke(self) -> None:
         """Gives the poke file another time. A random one: real ones repeat within a tick of the kernel's clock."""
