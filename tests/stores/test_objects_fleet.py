@@ -126,6 +126,7 @@ def test_a_retirement_that_is_killed_at_any_write_is_ended_by_the_next_ones(phas
         fault.armed = True
         with suppress(Crash):
             await killed.declare_dead(R1, "killed", cause="taken_over", evidence={})
+        clock.advance(1.0)
         living = [one.info.id for one in await store.runners()]
         if living:
             assert await store.declare_dead(R1, "killed", cause="taken_over", evidence={}) == 0
@@ -136,6 +137,7 @@ def test_a_retirement_that_is_killed_at_any_write_is_ended_by_the_next_ones(phas
             clock.advance(REAP_AFTER_S)
             await store.retire(100, 100)
         assert [key for key in data.keys if key.startswith(layout.LIVING)] == []
+        assert len([key for key in data.keys if key.startswith(layout.GONE)]) == 1, "also of two that buried it"
         assert [one.info.id for one in await store.runners(gone=9)] == ["r1"]
         assert await store.retire(0, 100) == 1
         assert [key for key in data.keys if "r1" in key] == []

@@ -8,6 +8,8 @@ Absent on purpose: looking at a clock. What is kept is a number of records, the 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from buoy.core.ids import RunnerId
 from buoy.ports.records import RunnerRecord
 from buoy.stores.objects import layout
@@ -37,10 +39,19 @@ class Retirement:
         living = await self._runners.fleet.look(glance=True)
         await each(living.items(), self._tidy_living)
         entries = await self._bucket.list(layout.GONE, limit=keep + limit)
+        await self._drop_twins(entries)
         if len(entries) < keep + limit:
             # All entries are known. While there are more of them, there is enough to remove.
             await self._enter({*map(runner_keys.runner_of, entries), *living}, limit)
         return await self._remove_all(entries[keep:]) if billed else sum(await each(entries[keep:], self._remove))
+
+    async def _drop_twins(self, entries: list[str]) -> None:
+        """Leaves each runner the one entry that its record names.
+
+        Two processes may declare a runner dead. The later one, killed before it has removed its entry, leaves it here.
+        """
+        of_runner = Counter(map(runner_keys.runner_of, entries))
+        await each([entry for entry in entries if of_runner[runner_keys.runner_of(entry)] > 1], self._gone_as_entered)
 
     async def _tidy_living(self, listed: tuple[RunnerId, RunnerRecord | None]) -> None:
         """Moves the record of a runner that is gone. An entry without a record is one of an earlier release."""
@@ -87,6 +98,15 @@ class Retirement:
 
     async def _removable(self, entry: str, holders: set[RunnerId] | None) -> RunnerId | None:
         """The runner of that entry, if nothing of it is needed. `holders`: who holds something; None: not known."""
+        runner = await self._gone_as_entered(entry)
+        if runner is None:
+            return None
+        if holders is None:
+            return None if await self._bucket.list(layout.held_prefix(runner), limit=1) else runner
+        return None if runner in holders else runner
+
+    async def _gone_as_entered(self, entry: str) -> RunnerId | None:
+        """The runner of that entry, if its record names this entry. Otherwise the entry is left over."""
         runner = runner_keys.runner_of(entry)
         if runner is None:
             return None
@@ -98,6 +118,4 @@ class Retirement:
         if stands != entry:
             await self._index.drop([entry])
             return None
-        if holders is None:
-            return None if await self._bucket.list(layout.held_prefix(runner), limit=1) else runner
-        return None if runner in holders else runner
+        return runner
