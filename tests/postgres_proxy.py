@@ -15,7 +15,7 @@ from typing import Literal
 from tests.patience import wait_until
 
 Fault = Literal["drop", "delay", "cut"]
-_COMMITS = (b"commit_runs", b"append_run")
+_COMMITS = (b"commit_group", b"append_run")
 _CHUNK = 1 << 16
 
 

@@ -78,7 +78,8 @@ def filled(request: pytest.FixtureRequest) -> Filled:
         for number in range(60):
             author = await harness.author(f"run-{number}").create(store, Held(runner))
             await author.append(store, claimed(RUNNER))
-            drafts.append(author.draft(started(1), task=None if number % 2 else Held(runner)))
+            change = (Held(runner), None, Released(due_at=None, now=0.0))[number % 3]
+            drafts.append(author.draft(started(1), task=change))
         await store.send(message("run-1", "d"))
 
     play(prepare, url)
@@ -169,6 +170,10 @@ def _uses(session: Connection, name: str) -> Counter[str]:
     return Counter(dict(session.raw.execute(_USES, (name, list(TABLES))).fetchall()))
 
 
+# Reads that are functions: their plan shows no table, so that only the counters above tell what they read.
+BY_FUNCTION = {"runs", "logs", "inboxes"}
+
+
 class Explaining(Connection):
     """A session that asks for the plan of each statement before it carries it out."""
 
@@ -188,6 +193,8 @@ def test_the_plan_of_every_hot_read_names_an_index_and_no_scan(filled: Filled, s
             work(explaining)
     assert len(explaining.plans) >= 12
     for name, plan in explaining.plans.items():
+        if name in BY_FUNCTION:
+            continue
         nodes = list(_nodes(plan))
         # The table of runners is kept small.
         scanned = {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"} - {"runners"}
@@ -305,7 +312,7 @@ def test_what_a_worker_sends_is_among_the_hot_statements(
     looked_at = _looked_at(filled, session, monkeypatch)
     with counting(monkeypatch) as sent:
         asyncio.run(drive())
-    assert sent["commit_runs"] and sent["claim_tasks"] and sent["page_active"], "the worker has done nothing"
+    assert sent["commit_group"] and sent["claim_tasks"] and sent["page_active"], "the worker has done nothing"
     growing = _growing(session, address_of(filled.url).schema)
     assert growing & sent.keys() <= looked_at
 

@@ -84,7 +84,7 @@ def _commit(connection: Connection, group: _Group, found: dict[int, Outcome], tr
     try:
         fenced = _append(connection, group) if len(group) == 1 else None
         if fenced is None:
-            fenced = dict(connection.rows("commit_runs", _arrays(group)))
+            fenced = dict(connection.rows("commit_group", _arrays(group)))
     except psycopg.Error as error:
         if not collided(error) or tries <= 1:
             raise
@@ -126,14 +126,9 @@ def _append(connection: Connection, group: _Group) -> dict[int, int] | None:
 
 
 def _arrays(group: _Group) -> tuple[object, ...]:
-    """The parameters of `commit_runs`."""
+    """The parameters of `commit_group`."""
     for _, write, _, _ in group:
         assert write.events[-1].seq == write.after_seq + len(write.events), f"gap in {write.run_id}"
-    changes = [
-        change
-        for place, (_, write, _, _) in enumerate(group, 1)
-        if (change := _change(place, write)) is not None
-    ]  # fmt: skip
     return (
         [write.run_id for _, write, _, _ in group],
         [write.after_seq for _, write, _, _ in group],
@@ -143,8 +138,39 @@ def _arrays(group: _Group) -> tuple[object, ...]:
         [doc for _, _, doc, _ in group],
         [write.events[0].nonce for _, write, _, _ in group],
         [body for _, _, _, body in group],
-        _ENCODER.encode(changes).decode() if changes else None,
+        *_changes(group),
     )
+
+
+def _changes(group: _Group) -> tuple[object, ...]:
+    """What becomes of the tasks of a group, the commonest kinds by the places of their runs."""
+    gone: list[int] = []
+    held: list[_Change] = []
+    others: list[_Change] = []
+    for place, (_, write, _, _) in enumerate(group, 1):
+        change = _change(place, write)
+        if change is None:
+            continue
+        plain = not change.seen and write.after_seq > 0
+        if plain and change.kind == "e":
+            gone.append(place)
+        elif plain and change.kind == "h" and (not held or held[0].holder == change.holder):
+            held.append(change)
+        else:
+            others.append(change)
+    return (
+        gone or None,
+        *((_places(held), held[0].holder, _texts(held)) if held else (None, None, None)),
+        *((_places(others), _texts(others)) if others else (None, None)),
+    )
+
+
+def _places(changes: Sequence[_Change]) -> list[int]:
+    return [change.place for change in changes]
+
+
+def _texts(changes: Sequence[_Change]) -> str:
+    return _ENCODER.encode(changes).decode()
 
 
 def _change(place: int, write: Write) -> _Change | None:

@@ -3,9 +3,9 @@
 -- name: append_run
 SELECT {schema}.append_run(%b::text, %b::bigint, %b::bigint, %b::text, %b::boolean, %b::bytea, %b::text, %b::bytea);
 
--- name: commit_runs
-SELECT place, head FROM {schema}.commit_runs(%b::text[], %b::bigint[], %b::bigint[], %b::text[], %b::boolean[],
-    %b::bytea[], %b::text[], %b::bytea[], %b::text::json);
+-- name: commit_group
+SELECT place, head FROM {schema}.commit_group(%b::text[], %b::bigint[], %b::bigint[], %b::text[], %b::boolean[],
+    %b::bytea[], %b::text[], %b::bytea[], %b::integer[], %b::integer[], %b::text, %b::text, %b::integer[], %b::text);
 
 -- What stands where each write would begin, and how far the run has come.
 -- name: landed

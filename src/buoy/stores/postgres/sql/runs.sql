@@ -24,8 +24,8 @@ r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
 ORDER BY r.number DESC LIMIT %(limit)s
 
 -- name: runs
-SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number
-    WHERE r.run_id = ANY (%b::text[]);
+SELECT number, doc, orchestrator_task_id, generation, holder, due_at, inbox_head, has_task, updated_at, run_id
+    FROM {schema}.read_runs(%b::text[]);
 
 -- name: page_all
 SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number WHERE {narrow} {page};
@@ -59,16 +59,8 @@ SELECT r.status, count(*) FROM {schema}.tasks t JOIN {schema}.runs r ON r.number
 -- name: run_of_number
 SELECT run_id FROM {schema}.runs WHERE number = %s;
 
--- From the commit that holds event `after + 1`, which may have begun earlier.
 -- name: logs
-SELECT w.place, l.last_seq, l.body
-    FROM unnest(%b::text[], %b::bigint[], %b::bigint[]) WITH ORDINALITY AS w (run_id, after_seq, commits, place)
-    JOIN {schema}.runs r ON r.run_id = w.run_id
-    CROSS JOIN LATERAL (SELECT c.first_seq, c.last_seq, c.body FROM {schema}.log c
-        WHERE c.run = r.number AND c.first_seq >= coalesce((SELECT max(e.first_seq) FROM {schema}.log e
-            WHERE e.run = r.number AND e.first_seq <= w.after_seq + 1), 0)
-        ORDER BY c.first_seq LIMIT w.commits) l
-    ORDER BY w.place, l.first_seq;
+SELECT place, last_seq, body FROM {schema}.read_logs(%b::text[], %b::bigint[], %b::bigint[]);
 
 -- '~' sorts after every character of an id.
 -- name: run_ids
@@ -76,12 +68,8 @@ SELECT run_id FROM {schema}.runs WHERE run_id >= %(prefix)s AND run_id < %(prefi
     LIMIT %(limit)s;
 
 -- name: inboxes
-SELECT w.place, i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by
-    FROM unnest(%b::text[], %b::bigint[], %b::bigint[]) WITH ORDINALITY AS w (run_id, after_number, most, place)
-    JOIN {schema}.runs r ON r.run_id = w.run_id
-    CROSS JOIN LATERAL (SELECT m.* FROM {schema}.inbox m WHERE m.run = r.number AND m.number > w.after_number
-        ORDER BY m.number LIMIT w.most) i
-    ORDER BY w.place, i.number;
+SELECT place, kind, dedupe, body, sent_at, number, by
+    FROM {schema}.read_inboxes(%b::text[], %b::bigint[], %b::bigint[]);
 
 -- name: send_message
 SELECT outcome, number FROM {schema}.send_message(%b::text, %b::text, %b::text, %b::text, %b::bytea, %b::bigint);
