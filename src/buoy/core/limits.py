@@ -117,6 +117,9 @@ OUTLINES_PARAMETERS_MAX = 500
 HOSTS_LOOK_MAX = 20
 
 STOP_GRACE_S = 20.0
+# A process that stops waits so long for one answer of its store. A server that hangs, or that waits for a missing
+# replica, gives neither an answer nor an error.
+STOP_ANSWER_S = 10.0
 
 # `buoy worker --processes`. A worker that crashes is started again after a pause that doubles with each crash in a row;
 # one that lived for a minute begins again with the shortest. With --until-idle it is given up in the end: a run that

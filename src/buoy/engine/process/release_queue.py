@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from buoy.core import limits
 from buoy.core.ids import RunId, RunnerId
 from buoy.ports.records import Ended, Released
 from buoy.ports.store import Store
@@ -42,6 +43,8 @@ class ReleaseQueue:
         self._worker: asyncio.Task[None] | None = None
         self._closing = False
         self._trying: tuple[RunId, asyncio.Future[None]] | None = None
+        # Tries that have come to an end, whatever it was.
+        self._answered = 0
         self.errors = 0
         self.last_error: str | None = None
 
@@ -72,8 +75,12 @@ class ReleaseQueue:
         self._wake.set()
         if self._worker is not None and at_once:
             self._worker.cancel()
-        if self._worker is not None:
-            await asyncio.wait([self._worker])
+        answered = -1
+        while self._worker is not None and not self._worker.done():
+            if answered == self._answered:
+                self._worker.cancel()  # a release hangs, and the others would, too
+            answered = self._answered
+            await asyncio.wait([self._worker], timeout=limits.STOP_ANSWER_S)
 
     async def _work(self) -> None:
         failed = rounds = 0  # failures in a row; rounds in which all that is left failed, while closing
@@ -110,5 +117,6 @@ class ReleaseQueue:
             self.last_error = f"{type(error).__name__}: {error}"
             return False
         finally:
+            self._answered += 1
             self._trying = None
             trying.set_result(None)

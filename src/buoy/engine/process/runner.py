@@ -18,6 +18,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.process.departure import Departure
 from buoy.engine.process.hand_over import never_returns, release_of, used_by_other_hosts
 from buoy.engine.process.intake import Intake
 from buoy.engine.process.release_queue import ReleaseQueue
@@ -35,7 +36,6 @@ from buoy.engine.services.troubles import Troubles
 from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.library import SpecLibrary
 from buoy.engine.spec.runtime import SpecKit
-from buoy.errors import Problem
 from buoy.ports.host import AttemptSpans, Clock, Ids, Shell, Threads
 from buoy.ports.records import Progress, Released, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
@@ -93,6 +93,7 @@ class Runner:
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters, self.step_tasks, self.lingering = Waiters(), StepTasks(), Lingering()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._departure = Departure(self.note)
         self._registered = self._hands_over = False
 
     # ---- life
@@ -131,11 +132,11 @@ class Runner:
         """Takes this runner out of every queue, so that other runners stop counting on it."""
         if self.gone is None and self._registered:
             self.info = msgspec.structs.replace(self.info, queues=())
-            try:
-                await self.store.register(self.info)
-                self._hands_over = await used_by_other_hosts(self.store, self.info)
-            except Problem as error:
-                self.note(str(error))
+            await self._departure.ask(self._leave_queues())
+
+    async def _leave_queues(self) -> None:
+        await self.store.register(self.info)
+        self._hands_over = await used_by_other_hosts(self.store, self.info)
 
     async def _give_back(self, signal: str, deadline: float, tasks: Sequence[asyncio.Task[None]] = ()) -> None:
         """Gives back each run as soon as nothing of it executes, until the deadline, or until all these have ended."""
@@ -161,8 +162,8 @@ class Runner:
             execution.detach()
         await self.outbox.settle(0.0 if self.gone is not None else _CLOSE_S)
         written = await self.journal.close(patience_s=0.0 if self.gone is not None else _CLOSE_S)
-        await self.releases.close(at_once=not written)
-        if not written and self.gone is None:
+        await self.releases.close(at_once=not written or self._departure.silent)
+        if (not written or self._departure.silent) and self.gone is None:
             left = max(left, 1)  # the store takes nothing any more: as if killed, it is found by proof
         self.timers.close()
         for pool in (self.step_pool, self.workflow_pool):
@@ -172,12 +173,8 @@ class Runner:
 
     async def _say_good_bye(self) -> int:
         """Makes due for others what it may still hold in the store, for example after an unclear answer."""
-        try:
-            await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
-        except Problem as error:
-            self.note(str(error))
-            return 1
-        return 0
+        last = self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+        return 0 if await self._departure.ask(last, registered=self._registered) else 1
 
     def declared_gone(self, why: str) -> None:
         """Another process declared this runner dead, which is final: drops everything that it drives. Any thread."""
