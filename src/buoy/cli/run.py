@@ -16,7 +16,7 @@ from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import end_at_once, stop_signals
 from buoy.cli.terminal.watching import Watch
 from buoy.config import configured_store
-from buoy.core.limits import STOP_GRACE_S
+from buoy.core.limits import STOP_ANSWER_S, STOP_GRACE_S
 from buoy.operations.control.outcome import RunOutcome, outcome, successor
 from buoy.operations.control.start import begin
 from buoy.operations.targets.spec_files import Target
@@ -79,17 +79,18 @@ async def _run(
             watch = Watch(worker, view, stop, store=store, ask=ask or (terminal and sys.stdin.isatty()))
             left = 0
             try:
-                await worker.start(takes_work=False, sweeps=False)
-                current, new = await begin(watch.client, target, run_id)
+                # A server that hangs answers nothing, for hours if need be: a stop ends the wait for it.
+                await stop.interrupts(worker.start(takes_work=False, sweeps=False))
+                current, new = await stop.interrupts(begin(watch.client, target, run_id))
                 view.say(f"run {current}")
-                await watch.until_end(current, new=new)
+                await stop.interrupts(watch.until_end(current, new=new), STOP_ANSWER_S)
                 while stop.name is None and (following := await successor(watch.client, current)) is not None:
                     view.say(f"run {current} continues as {following}")
                     current = following
-                    await watch.until_end(current, new=True)
+                    await stop.interrupts(watch.until_end(current, new=True), STOP_ANSWER_S)
             finally:
                 if stop.name is not None:
                     view.say(f"{stop.name}: stopping; steps under way have {STOP_GRACE_S:g} s (again: at once)")
                 left = await worker.stop(stop.name or "stop")
                 view.close()
-        return await outcome(watch.client, current), left
+            return await stop.interrupts(outcome(watch.client, current), STOP_ANSWER_S), left

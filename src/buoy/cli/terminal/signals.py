@@ -10,9 +10,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
+
+from buoy.errors import Unavailable
+
+T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -32,6 +37,24 @@ class Stop:
         if self.name is None:
             self.name = name
             self._loop.call_soon_threadsafe(self.asked.set)
+
+    async def interrupts(self, work: Coroutine[Any, Any, T], patience_s: float = 0.0) -> T:
+        """What the work gives. `Unavailable` if it has no end when a stop was asked for so long ago."""
+        task, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
+        try:
+            await asyncio.wait([task, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and patience_s:
+                await asyncio.wait([task], timeout=patience_s)
+            if not task.done():
+                raise Unavailable(
+                    f"{self.name} came before the store had answered; look at it, then repeat the command"
+                )
+            return task.result()
+        finally:
+            asked.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         # A service may signal parent and child, and the parent asks its child too: that is one stop, not two.

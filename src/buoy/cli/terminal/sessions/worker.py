@@ -132,7 +132,13 @@ async def _drive(
     """Until a stop: how many runs still execute."""
     hear(process.runner, process.sweeper, report)
     try:
-        await process.start(sweeps=order.sweeps, schedules=True)
+        try:
+            await stop.interrupts(process.start(sweeps=order.sweeps, schedules=True))
+        except Unavailable as error:
+            if stop.name is None:
+                raise
+            report.trouble(str(error))
+            return await process.stop(stop.name)
         _print_started(process, order, report)
         if parent is not None:
             parent.announce(process.info.id)
