@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +119,74 @@ def test_commits_that_wait_for_a_missing_replica_are_told_of(
         assert steps_of(url, "waits") == 3
     finally:
         primary.stop()
+
+
+FLOW = """import buoy
+
+@buoy.workflow
+async def waits() -> None:
+    await buoy.wait_signal("go")
+"""
+HELD_UP = "its server waits for a synchronous replica, and none is connected"
+
+
+@pytest.fixture
+def without_replica(tmp_path: Path) -> Iterator[str]:
+    """A store whose server demands a replica that is not there, with one run. No commit returns."""
+    (tmp_path / "flows.py").write_text(FLOW)
+    primary = start_server(18)
+    try:
+        url = primary.url(fresh_schema())
+        assert _buoy(url, tmp_path, "start", "flows.py:waits", "--id", "r").returncode == 0
+        query(url, "ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+        query(url, "SELECT pg_reload_conf()")
+        wait_until(lambda: query(url, "SHOW synchronous_standby_names") == [("missing",)], "the setting")
+        yield url
+    finally:
+        primary.stop()
+
+
+def _words(*words: str) -> list[str]:
+    return [sys.executable, "-m", "buoy", *words]
+
+
+def _buoy(url: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    given = {**os.environ, "BUOY_STORE": url}
+    return subprocess.run(_words(*words), cwd=folder, env=given, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def test_each_look_at_a_store_says_that_its_server_waits_for_a_replica(without_replica: str, tmp_path: Path) -> None:
+    for words in (["status"], ["why", "r"], ["why", "--all"]):
+        found = _buoy(without_replica, tmp_path, *words)
+        assert HELD_UP in " ".join(found.stdout.split()), words
+        assert "synchronous_standby_names is 'missing'" in " ".join(found.stdout.split()), words
+        assert found.returncode == (0 if words == ["why", "r"] else 1)
+    assert "every commit waits" in _buoy(without_replica, tmp_path, "doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["run", "flows.py:waits", "--id", "s"], 5), (["worker", "flows.py"], 0), (["start", "flows.py:waits"], 130)],
+    ids=["run", "worker", "start"],
+)
+def test_ctrl_c_ends_a_command_whose_server_waits_for_a_replica(
+    without_replica: str, tmp_path: Path, words: list[str], code: int
+) -> None:
+    process = subprocess.Popen(
+        _words(*words),
+        cwd=tmp_path,
+        env={**os.environ, "BUOY_STORE": without_replica},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        held_up = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        wait_until(lambda: query(without_replica, held_up) != [(0,)], "a commit that waits")
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == code, said
+        assert "Traceback" not in said
+    finally:
+        process.kill()
+        process.wait()

@@ -55,7 +55,7 @@ class StoreCheck(msgspec.Struct, frozen=True):
     text: str
 
 
-RefusalCause: TypeAlias = Literal["full", "quota", "read_only", "not_permitted", "file_size", "other"]
+RefusalCause: TypeAlias = Literal["full", "quota", "read_only", "not_permitted", "file_size", "no_replica", "other"]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

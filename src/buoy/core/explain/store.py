@@ -18,6 +18,10 @@ _WORDS = {
     "read_only": ("its disk is mounted read-only", "find out why, then mount the disk for writing again"),
     "not_permitted": ("this user may not write there", "give this user permission, or use the user of the workers"),
     "file_size": ("a limit on the size of files is reached", "raise the limit (ulimit -f)"),
+    "no_replica": (
+        "its server waits for a synchronous replica, and none is connected",
+        "start that replica, or reset synchronous_standby_names at the server",
+    ),
     "other": ("the system refuses", "look at what the system says about that disk"),
 }
 

@@ -19,7 +19,7 @@ from buoy.stores.postgres.errors import code_of
 from buoy.stores.postgres.lanes import ReadLane, Work, WriteLane
 from buoy.stores.postgres.opening import Opened
 from buoy.stores.postgres.runs import document_of
-from buoy.stores.postgres.server_checks import server_checks
+from buoy.stores.postgres.server_checks import missing_replica, server_checks
 from buoy.stores.postgres.statements import load_migrations
 
 _INDEX = re.compile(rb"^CREATE (?:UNIQUE )?INDEX (\w+) ON [^;]+;", re.MULTILINE)
@@ -81,6 +81,11 @@ class PostgresIntegrity:
         return [*found, StoreCheck("indexes", not missing, text)]
 
     async def refusal(self) -> Refusal | None:
+        # First: the probe takes its row back, so that it never waits for a replica.
+        waits_for = await self._reader.read(missing_replica)
+        if waits_for is not None:
+            detail = f"synchronous_standby_names is {waits_for!r}"
+            return Refusal(cause="no_replica", place=self._opened.name, detail=detail)
         return await self._writer.write(lambda c: _refusal(c, self._opened.name))
 
     async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:

@@ -15,7 +15,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     """All checks, in the order in which they are shown."""
     row = connection.row("settings")
     assert row is not None
-    fsync, full_page_writes, commit, standbys, connections_max, connections, standby, read_only, writer = row
+    fsync, full_page_writes, commit, connections_max, connections, standby, read_only, writer = row
     sound = fsync == full_page_writes == "on"
     settings = f"fsync {fsync}, full_page_writes {full_page_writes}, commits with synchronous_commit on"
     if commit not in ("on", "remote_apply"):
@@ -24,7 +24,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
         _schema(connection, opened),
         StoreCheck("durability", sound, settings),
         _access(standby=standby, read_only=read_only, writer=writer),
-        _replicas(connection, standbys),
+        _replicas(connection),
         _connections(connections, connections_max, pooled=opened.pooled),
         _dead_rows(connection, opened.address.schema),
         _long_transactions(connection),
@@ -47,22 +47,38 @@ def _access(*, standby: bool, read_only: bool, writer: bool) -> StoreCheck:
     return StoreCheck("access", True, text)
 
 
-def _replicas(connection: Connection, standbys: str) -> StoreCheck:
-    """Without a synchronous replica that the server demands, no commit returns. An asynchronous one may be behind."""
-    rows = connection.rows("replicas")
-    if standbys and all(state not in ("sync", "quorum", "unknown") for _, state, _ in rows):
+def missing_replica(connection: Connection) -> str | None:
+    """The synchronous replicas that the server demands, if none of them is connected: then no commit returns."""
+    demanded, rows = _demanded_replicas(connection), connection.rows("replicas")
+    connected = any(state in ("sync", "quorum", "unknown") for _, state, _ in rows)
+    return None if connected or not demanded else demanded
+
+
+def _demanded_replicas(connection: Connection) -> str:
+    row = connection.row("demanded_replicas")
+    assert row is not None
+    return str(row[0])
+
+
+def _replicas(connection: Connection) -> StoreCheck:
+    """An asynchronous replica may be behind."""
+    missing = missing_replica(connection)
+    if missing is not None:
         text = (
-            f"every commit waits: synchronous_standby_names is {standbys!r}, and no such replica is connected; start "
+            f"every commit waits: synchronous_standby_names is {missing!r}, and no such replica is connected; start "
             "one, or reset the setting"
         )
         return StoreCheck("replicas", False, text)
+    rows = connection.rows("replicas")
     late = [(name, behind) for name, state, behind in rows if state not in ("sync", "quorum")]
     if not late:
         text = f"all synchronous: {', '.join(name for name, *_ in rows[:5])}" if rows else "no replicas"
         return StoreCheck("replicas", True, text)
     shown = ", ".join(f"{name} ({behind:,} bytes behind)" for name, behind in late[:5])
     lost = "a fail-over to one loses the last commits, and their steps run again"
-    advice = "set synchronous_standby_names" if not standbys else "fail over to synchronous ones only"
+    advice = (
+        "set synchronous_standby_names" if not _demanded_replicas(connection) else "fail over to synchronous ones only"
+    )
     return StoreCheck("replicas", True, f"asynchronous: {shown}; {lost}; {advice}")
 
 

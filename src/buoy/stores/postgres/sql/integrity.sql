@@ -2,10 +2,14 @@
 
 -- name: settings
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
-    current_setting('synchronous_standby_names'), current_setting('max_connections')::integer,
+    current_setting('max_connections')::integer,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
     pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
     has_table_privilege('{schema}.runs', 'INSERT') AND has_table_privilege('{schema}.runs', 'UPDATE');
+
+-- A standby has the setting too, and demands nothing.
+-- name: demanded_replicas
+SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE current_setting('synchronous_standby_names') END;
 
 -- What a role may not see is NULL.
 -- name: replicas
