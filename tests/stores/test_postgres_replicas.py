@@ -161,7 +161,9 @@ def test_each_look_at_a_store_says_that_its_server_waits_for_a_replica(without_r
         assert HELD_UP in " ".join(found.stdout.split()), words
         assert "synchronous_standby_names is 'missing'" in " ".join(found.stdout.split()), words
         assert found.returncode == (0 if words == ["why", "r"] else 1)
-    assert "every commit waits" in _buoy(without_replica, tmp_path, "doctor").stdout
+    said = _buoy(without_replica, tmp_path, "doctor").stdout
+    assert "every commit waits" in said
+    assert "1 trouble left, 0 repaired; what to do stands in each line" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,14 @@ def _end(report: DoctorReport, *, repaired: bool) -> str:
         return f"{counted(report.fixed, 'trouble')} repaired, none left"
     # Of more troubles than are listed, only the codes are known.
     left = set(report.counts) if report.untold else {each.code for each in report.unrepaired}
-    if left <= NEVER_MENDED:
+    told = (each.by_person or (repaired and each.code == RUNNER) for each in report.unrepaired)
+    if report.unrepaired and all(told):
+        advice = "what to do stands in each line"
+    elif left <= NEVER_MENDED:
         advice = (
             "none of these can be repaired here; keep a copy of the store; about a run: `buoy why RUN`; "
             "to give such a run up: `buoy purge RUN --broken`"
         )
-    elif all(each.by_person or (repaired and each.code == RUNNER) for each in report.unrepaired):
-        advice = "what to do stands in each line"
     else:
         advice = "see `buoy why RUN`, `buoy recover RUN`" if repaired else "repair them: buoy doctor --fix"
     return f"{counted(report.left, 'trouble')} left, {report.fixed:,} repaired; {advice}"

@@ -48,11 +48,15 @@ class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreCheck(msgspec.Struct, frozen=True):
-    """One thing that was looked at in a store as a whole, and whether it is as it should be."""
+    """One thing that was looked at in a store as a whole, and whether it is as it should be.
+
+    `by_person`: no repair helps; its text says what a person can do.
+    """
 
     name: str
     ok: bool
     text: str
+    by_person: bool = False
 
 
 RefusalCause: TypeAlias = Literal["full", "quota", "read_only", "not_permitted", "file_size", "no_replica", "other"]

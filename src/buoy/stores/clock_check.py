@@ -14,4 +14,4 @@ def clock_check(newest: float | None, now: float) -> StoreCheck:
     if ahead_s <= AHEAD_MAX_S:
         return StoreCheck("clock", True, "nothing in the store is dated later than now")
     text = f"the store has times that are {ahead_s:,.0f} s ahead of this machine's clock"
-    return StoreCheck("clock", False, f"{text}; set the clock right: timers fire by it")
+    return StoreCheck("clock", False, f"{text}; set the clock right: timers fire by it", by_person=True)

@@ -125,7 +125,9 @@ class Doctor:
             # An index of the database that was missing may have been made above.
             checks = await self._store.integrity.checks()
         checks = [*checks, await self._takes_data()]
-        bad = [Ailment(STORE, f"{check.name}: {check.text}") for check in checks if not check.ok]
+        bad = [
+            Ailment(STORE, f"{check.name}: {check.text}", by_person=check.by_person) for check in checks if not check.ok
+        ]
         return DoctorReport(
             store=self._store.name,
             checks=tuple(checks),
@@ -143,7 +145,7 @@ class Doctor:
 
     async def _takes_data(self) -> StoreCheck:
         trouble = await store_trouble(self._store)
-        return StoreCheck("writing", trouble is None, trouble or "the store takes data")
+        return StoreCheck("writing", trouble is None, trouble or "the store takes data", by_person=True)
 
     def _add(self, code: str, text: str, run_id: RunId | None = None, **facts: bool) -> None:
         self._counts[code] = self._counts.get(code, 0) + 1

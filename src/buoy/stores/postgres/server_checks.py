@@ -32,6 +32,11 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     ]
 
 
+def _trouble(name: str, text: str) -> StoreCheck:
+    """A check that failed, and whose text says what a person can do."""
+    return StoreCheck(name, False, text, by_person=True)
+
+
 def _schema(connection: Connection, opened: Opened) -> StoreCheck:
     found, known = len(connection.rows("applied")), len(load_migrations(opened.address.quoted))
     return StoreCheck("schema", found >= known, f"schema {found}, this Buoy knows {known}")
@@ -39,9 +44,9 @@ def _schema(connection: Connection, opened: Opened) -> StoreCheck:
 
 def _access(*, standby: bool, read_only: bool, writer: bool) -> StoreCheck:
     if standby:
-        return StoreCheck("access", False, "a standby, which only reads; name the primary or all hosts in the URL")
+        return _trouble("access", "a standby, which only reads; name the primary or all hosts in the URL")
     if read_only:
-        return StoreCheck("access", False, "transactions are read-only; reset default_transaction_read_only")
+        return _trouble("access", "transactions are read-only; reset default_transaction_read_only")
     # Sound for a person or a program that only looks.
     text = "reads and writes" if writer else "reads only: this role has no right to write, which a worker needs"
     return StoreCheck("access", True, text)
@@ -68,7 +73,7 @@ def _replicas(connection: Connection) -> StoreCheck:
             f"every commit waits: synchronous_standby_names is {missing!r}, and no such replica is connected; start "
             "one, or reset the setting"
         )
-        return StoreCheck("replicas", False, text)
+        return _trouble("replicas", text)
     rows = connection.rows("replicas")
     late = [(name, behind) for name, state, behind in rows if state not in ("sync", "quorum")]
     if not late:
@@ -88,7 +93,7 @@ def _connections(used: int, most: int, *, pooled: bool) -> StoreCheck:
         return StoreCheck("connections", True, f"{text}, through a pooler: no notifications, workers poll")
     if used < _CONNECTIONS_FULL * most:
         return StoreCheck("connections", True, text)
-    return StoreCheck("connections", False, f"{text}; raise max_connections or use a pooler: a worker needs up to 5")
+    return _trouble("connections", f"{text}; raise max_connections or use a pooler: a worker needs up to 5")
 
 
 def _dead_rows(connection: Connection, schema: str) -> StoreCheck:
@@ -96,7 +101,7 @@ def _dead_rows(connection: Connection, schema: str) -> StoreCheck:
     if not rows:
         return StoreCheck("vacuum", True, "no table has more dead rows than live ones")
     shown = ", ".join(f"{name} {dead:,} dead, {live:,} live" for name, live, dead in rows)
-    return StoreCheck("vacuum", False, f"{shown}; see that autovacuum runs, and end long transactions")
+    return _trouble("vacuum", f"{shown}; see that autovacuum runs, and end long transactions")
 
 
 def _long_transactions(connection: Connection) -> StoreCheck:
@@ -104,7 +109,7 @@ def _long_transactions(connection: Connection) -> StoreCheck:
     if not rows:
         return StoreCheck("transactions", True, "none is older than 15 minutes")
     shown = ", ".join(f"process {pid} for {age_s // 60} min" for pid, age_s in rows)
-    return StoreCheck("transactions", False, f"{shown}; end them with pg_terminate_backend: they hold up vacuum")
+    return _trouble("transactions", f"{shown}; end them with pg_terminate_backend: they hold up vacuum")
 
 
 def _triggers(connection: Connection, schema: str) -> StoreCheck:
@@ -113,4 +118,4 @@ def _triggers(connection: Connection, schema: str) -> StoreCheck:
     if not rows:
         return StoreCheck("triggers", True, "none")
     shown = ", ".join(f"{name} on {table}" for name, table in rows[:10])
-    return StoreCheck("triggers", False, f"{shown}; Buoy has no triggers: look at each and drop it")
+    return _trouble("triggers", f"{shown}; Buoy has no triggers: look at each and drop it")
