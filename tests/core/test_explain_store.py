@@ -24,6 +24,7 @@ def refused(cause: str) -> StoreFacts:
         ("read_only", "its disk is mounted read-only", "mount the disk for writing"),
         ("file_size", "a limit on the size of files", "ulimit"),
         ("no_replica", "its server waits for a synchronous replica", "start that replica"),
+        ("standby", "its server only reads", "target_session_attrs=read-write"),
         ("a cause of a later version", "the system refuses", "what the system says"),
     ],
 )

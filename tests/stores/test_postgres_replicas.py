@@ -17,6 +17,7 @@ import buoy
 from buoy import NotWritten
 from buoy.core.ids import RunId
 from buoy.host.clock import SystemClock
+from buoy.recovery.evidence import store_trouble
 from buoy.stores.postgres import silence
 from buoy.stores.postgres.store import PostgresStore
 from tests.patience import PATIENCE_S, wait_until
@@ -59,6 +60,16 @@ def checked(url: str, name: str) -> str:
     return asyncio.run(main())
 
 
+def _refused(url: str) -> str:
+    """Why the store takes no data now, in words."""
+
+    async def main() -> str:
+        async with buoy.connect(url) as client:
+            return str(await store_trouble(client.store))
+
+    return asyncio.run(main())
+
+
 def steps_of(url: str, run_id: str) -> int:
     async def main() -> int:
         async with buoy.connect(url) as client:
@@ -80,6 +91,7 @@ def test_a_fail_over_to_a_synchronous_replica_loses_nothing_and_the_doctor_tells
     assert "set synchronous_standby_names" in said
     wait_until(lambda: query(spare, "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (name,)) == [(1,)])
     assert checked(spare, "access").startswith("a standby, which only reads")
+    assert "its server only reads: it is a standby" in _refused(spare)
     with pytest.raises(NotWritten, match="only reads now"):
         completed(spare, "refused")
 

@@ -59,7 +59,9 @@ class StoreCheck(msgspec.Struct, frozen=True):
     by_person: bool = False
 
 
-RefusalCause: TypeAlias = Literal["full", "quota", "read_only", "not_permitted", "file_size", "no_replica", "other"]
+RefusalCause: TypeAlias = Literal[
+    "full", "quota", "read_only", "not_permitted", "file_size", "no_replica", "standby", "other"
+]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from buoy.core.log.state import State, fold
 from buoy.core.times import StoreTime, run_time
 from buoy.engine.read_log import read_log, unread_inbox
 from buoy.errors import CorruptLog
+from buoy.ports.maintenance import StoreCheck
 from buoy.ports.records import Message, RunRecord
 from buoy.ports.store import Store
 from buoy.recovery.fleet import Fleet, read_fleet
@@ -52,6 +53,14 @@ async def store_trouble(store: Store) -> str | None:
     """What is wrong with the store for all who use it, in one line."""
     found = await store_facts(store)
     return None if found is None or found.cause == "not_permitted" else refusal_text(found)
+
+
+async def writes_check(store: Store) -> list[StoreCheck]:
+    """A failed check if the store takes no data now, unless a check of the store's own tells that already."""
+    found = await store_facts(store)
+    if found is None or found.cause in ("not_permitted", "no_replica", "standby"):
+        return []
+    return [StoreCheck("writes", False, refusal_text(found), by_person=True)]
 
 
 async def facts_of_page(

@@ -22,6 +22,10 @@ _WORDS = {
         "its server waits for a synchronous replica, and none is connected",
         "start that replica, or reset synchronous_standby_names at the server",
     ),
+    "standby": (
+        "its server only reads: it is a standby, or its transactions are read-only",
+        "name all hosts and target_session_attrs=read-write in the URL, or promote the standby",
+    ),
     "other": ("the system refuses", "look at what the system says about that disk"),
 }
 

@@ -27,7 +27,7 @@ from buoy.errors import CorruptLog
 from buoy.operations.maintenance.broken_runners import broken_runners, set_aside
 from buoy.ports.maintenance import IndexTrouble, StoreCheck
 from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
-from buoy.recovery.evidence import store_trouble
+from buoy.recovery.evidence import writes_check
 from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import Recovery, examine, write_down_loss
 
@@ -124,7 +124,7 @@ class Doctor:
         if not all(check.ok for check in checks):
             # An index of the database that was missing may have been made above.
             checks = await self._store.integrity.checks()
-        checks = [*checks, await self._takes_data()]
+        checks = [*checks, *await writes_check(self._store)]
         bad = [
             Ailment(STORE, f"{check.name}: {check.text}", by_person=check.by_person) for check in checks if not check.ok
         ]
@@ -142,10 +142,6 @@ class Doctor:
             troubles=(*bad, *self._listed),
             untold=number - len(self._listed),
         )
-
-    async def _takes_data(self) -> StoreCheck:
-        trouble = await store_trouble(self._store)
-        return StoreCheck("writing", trouble is None, trouble or "the store takes data", by_person=True)
 
     def _add(self, code: str, text: str, run_id: RunId | None = None, **facts: bool) -> None:
         self._counts[code] = self._counts.get(code, 0) + 1

@@ -15,7 +15,7 @@ import psycopg
 from buoy.core.ids import RunId
 from buoy.ports.maintenance import IndexTrouble, Refusal, RefusalCause, StoreCheck
 from buoy.stores.postgres.connection import Connection
-from buoy.stores.postgres.errors import code_of
+from buoy.stores.postgres.errors import READ_ONLY, code_of
 from buoy.stores.postgres.lanes import ReadLane, Work, WriteLane
 from buoy.stores.postgres.opening import Opened
 from buoy.stores.postgres.runs import document_of
@@ -23,7 +23,7 @@ from buoy.stores.postgres.server_checks import missing_replica, server_checks
 from buoy.stores.postgres.statements import load_migrations
 
 _INDEX = re.compile(rb"^CREATE (?:UNIQUE )?INDEX (\w+) ON [^;]+;", re.MULTILINE)
-_REFUSALS: dict[str, RefusalCause] = {"53100": "full", "25006": "read_only", "42501": "not_permitted"}
+_REFUSALS: dict[str, RefusalCause] = {"53100": "full", READ_ONLY: "standby", "42501": "not_permitted"}
 # By the name of the statement that finds the trouble: the name of the trouble, and its text with the row's values.
 _FINDS = {
     "task_without_run": ("task without run", "a task for {1}, which is no run of this store"),
