@@ -74,7 +74,9 @@ def _name(kind: Any) -> str:
 def enc_hook(value: object) -> object:
     """How to write what the encoder does not know."""
     if hasattr(value, "__await__"):
-        raise NotImplementedError("it holds a call that was not awaited; write `await` before it")
+        # A call of a step in a `def` workflow has its own advice: there, `await` is a syntax error.
+        advice = getattr(value, "unawaited_advice", "write `await` before it")
+        raise NotImplementedError(f"it holds a call that was not awaited; {advice}")
     dump = getattr(value, "model_dump", None)  # pydantic models, without importing pydantic
     if callable(dump):
         return dump(mode="json")

@@ -15,7 +15,7 @@ from buoy.core.log import events as e
 from buoy.core.log.questions import Kind, make_question
 from buoy.engine.authoring.context import CURRENT, Request, StepContext, WorkflowContext, workflow_context
 from buoy.engine.authoring.step_calls import DurableCall, StepCall, waiting
-from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
+from buoy.errors import BadInput, ContinueAsNew
 
 if TYPE_CHECKING:
     from buoy.engine.authoring.definitions import Workflow
@@ -119,7 +119,7 @@ def _begin(context: WorkflowContext, request: Request) -> Any:
 class _Wait(DurableCall[Any]):
     """An ask, a signal, a sleep or a child before it is awaited."""
 
-    __slots__ = ("_context", "_leaf", "_request")
+    __slots__ = ("_leaf", "_request")
 
     def __init__(self, context: WorkflowContext, request: Request) -> None:
         super().__init__()
@@ -133,8 +133,8 @@ class _Wait(DurableCall[Any]):
         self._iterator = waiting(self._context, self._request)
         return cast("Generator[Any, Any, Any]", self._iterator)
 
-    def __bool__(self) -> bool:
-        raise NotAllowedHere(f"{self._leaf} was not awaited; write `await` before it")
+    def in_words(self) -> str:
+        return str(self._leaf)
 
 
 def now() -> datetime:

@@ -111,6 +111,11 @@ class WorkflowContext(Protocol):
     @property
     def is_async(self) -> bool: ...
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the process let go of the code before its end, for example at a stop."""
+        ...
+
 
 class GivenBack(BaseException):
     """Raised by a step's body that the stop of its runner cut off. It has no outcome: the next runner does it again."""

@@ -25,12 +25,23 @@ T = TypeVar("T")
 
 
 class DurableCall(Coroutine[Any, Any, T], Generic[T]):
-    """A durable call before it is awaited: a coroutine, so that any asyncio form takes it."""
+    """A durable call before it is awaited: a coroutine, so that any asyncio form takes it.
 
-    __slots__ = ("_iterator",)
+    Python warns of a coroutine that nothing ever awaits. This class does, too: otherwise a forgotten `await` is silent.
+    """
+
+    __slots__ = ("_context", "_iterator")
+
+    _context: WorkflowContext
+    # What the code should write instead of using the call as if it were the result.
+    unawaited_advice = "write `await` before it"
 
     def __init__(self) -> None:
         self._iterator: Any = None
+
+    def in_words(self) -> str:
+        """What the call is, for errors and warnings."""
+        raise NotImplementedError
 
     def send(self, value: Any) -> Any:
         return (self._iterator or self.__await__()).send(value)
@@ -43,8 +54,19 @@ class DurableCall(Coroutine[Any, Any, T], Generic[T]):
         return self._iterator.throw(*args)
 
     def close(self) -> None:
-        if self._iterator is not None and hasattr(self._iterator, "close"):
+        if self._iterator is None:
+            self._iterator = iter(())  # given up before it began, on purpose
+        elif hasattr(self._iterator, "close"):
             self._iterator.close()
+
+    def __bool__(self) -> bool:
+        raise NotAllowedHere(f"{self.in_words()} was not awaited; {self.unawaited_advice}")
+
+    def __del__(self) -> None:
+        # Code that is cut off between a call and its `await` forgot nothing.
+        if self._iterator is None and not self._context.is_cut_off:
+            text = f"{self.in_words()} was never awaited, so it did not happen; {self.unawaited_advice}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class StepCall(DurableCall[T]):
@@ -54,7 +76,7 @@ class StepCall(DurableCall[T]):
     little else than to make such calls: each call of Python less for each of them is felt.
     """
 
-    __slots__ = ("_context", "_leaf", "_left_out", "_step", "_stored")
+    __slots__ = ("_leaf", "_left_out", "_step", "_stored")
 
     in_sync_workflow = False
 
@@ -97,9 +119,8 @@ class StepCall(DurableCall[T]):
         self._iterator = iter(())
         return self._request()
 
-    def __del__(self) -> None:
-        if self._iterator is None:
-            warnings.warn(f"the call of step {self._step.name} was never awaited", RuntimeWarning, stacklevel=2)
+    def in_words(self) -> str:
+        return f"the call of step {self._step.name}"
 
     def refuse(self, advice: str) -> NoReturn:
         """The call cannot be used so: it is never waited for."""
@@ -120,11 +141,6 @@ class StepCall(DurableCall[T]):
             )
         return self._context.ask_for(request)
 
-    def __bool__(self) -> bool:
-        raise NotAllowedHere(
-            f"the call of step {self._step.name} was not awaited; write `await {self._step.name}(...)`"
-        )
-
 
 class SyncCall(StepCall[T]):
     """A call of a step in a sync workflow."""
@@ -132,6 +148,7 @@ class SyncCall(StepCall[T]):
     __slots__ = ()
 
     in_sync_workflow = True
+    unawaited_advice = "ask for its `.result()`, or hand it to `buoy.gather`"
 
     def __await__(self) -> NoReturn:
         raise NotAllowedHere("a sync workflow cannot await; use buoy.gather(...) or .result()")

@@ -51,7 +51,7 @@ class AsyncDecider:
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
-        self._detached = False
+        self._detached = self.is_cut_off = False
         self._returns: dict[LeafId, Any] = {}
         # Of a replay: what comes next in the log.
         self._ahead = _NOTHING
@@ -139,6 +139,7 @@ class AsyncDecider:
 
     def detach(self) -> None:
         self._detached = True
+        self.is_cut_off = self._main is not None and not self._main.done()
         self._ahead = _NOTHING
         self._loop.abandon()
         self._report_errors()

@@ -99,6 +99,10 @@ class SyncDecider:
         if self._held_back and not self._running:
             self._launch()
 
+    @property
+    def is_cut_off(self) -> bool:
+        return self._detached and not self._ended
+
     def detach(self) -> None:
         self._detached = True
         if self._blocked:
