@@ -47,6 +47,7 @@ BLOCKING: dict[str, Callable[[], Any]] = {
     "name lookup": lambda: socket.getaddrinfo("localhost", 80),
     "subprocess": lambda: subprocess.run(["true"], check=True),
     "system": lambda: os.system("true"),
+    "input": lambda: input("name? "),
 }
 if sys.version_info >= (3, 12):
     BLOCKING["thread"] = _thread

@@ -15,6 +15,7 @@ from buoy.errors import NotAllowedHere
 
 _REFUSED = frozenset(
     {
+        "builtins.input",
         "open",
         "os.listdir",
         "os.mkdir",
