@@ -1,4 +1,4 @@
-"""Pipes without a reader: commands end quietly with their own exit code, and runs continue."""
+"""Output without a reader or without room: commands keep their form and exit code, and runs continue."""
 
 from __future__ import annotations
 
@@ -72,3 +72,64 @@ def test_a_command_whose_output_has_no_reader_keeps_its_exit_code(
 ) -> None:
     buoy("start", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--id", "p1")
     assert unread(buoy, *words.split(), both=both) == code
+
+
+def full(buoy: Buoy, *words: str, both: bool = False) -> tuple[int, str]:
+    """The exit code of a command whose standard output goes to a full disk, and what it said on standard error."""
+    with open("/dev/full", "w") as disk:
+        found = subprocess.run(
+            [sys.executable, "-m", "buoy", *words, *([] if "--help" in words else ["--store", buoy.store])],
+            stdout=disk,
+            stderr=disk if both else subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+    return found.returncode, found.stderr or ""
+
+
+needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
+
+
+@needs_full
+@pytest.mark.parametrize("words", ["--help", "ps --all", "ps --all --json", "events p1", "why p1", "spec-schema"])
+def test_a_command_whose_output_finds_no_room_says_so_in_one_line(buoy: Buoy, words: str) -> None:
+    buoy("start", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--id", "p1")
+    code, told = full(buoy, *words.split())
+    assert (code, told.count("\n")) == (1, 1), told
+    assert told.startswith("error: standard output cannot be written: No space left on device; ")
+
+
+@needs_full
+@pytest.mark.parametrize("both", [False, True], ids=["output", "output and errors"])
+@pytest.mark.parametrize("verb", ["run", "worker"])
+def test_a_step_that_prints_survives_a_full_disk_of_its_output(buoy: Buoy, verb: str, both: bool) -> None:
+    flows = buoy.folder / "chatty.py"
+    flows.write_text(CHATTY)
+    if verb == "run":
+        code, told = full(buoy, "run", f"{flows}:chatty", "--id", "c1", both=both)
+    else:
+        buoy("start", f"{flows}:chatty", "--id", "c1")
+        code, told = full(buoy, "worker", str(flows), "--until-idle", both=both)
+    assert code == 0 and "Traceback" not in told, told
+    assert buoy("result", "c1").stdout == "3\n"
+    if not both:
+        assert told.count("standard output cannot be written: No space left on device") == 1, told
+
+
+def test_output_that_had_no_room_is_counted_where_it_is_missing(buoy: Buoy) -> None:
+    file = buoy.folder / "out.txt"
+    code = """
+import os, resource, signal, sys
+from buoy.cli.terminal.outlets import outlive_readers
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+outlive_readers()
+print("kept", flush=True)
+most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5, most[1]))
+print("lost", flush=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, most)
+print("kept again", flush=True)
+"""
+    with file.open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, timeout=PATIENCE_S, check=True)
+    assert file.read_text() == "kept\n[5 bytes of output are missing here: File too large]\nkept again\n"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
-from buoy.cli.terminal.outlets import outlive_readers, silence
+from buoy.cli.terminal.outlets import NoRoom, name_lack_of_room, no_room, outlive_readers, silence
 from buoy.cli.terminal.output import print_json
 from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, Unclear, UnknownQuestion, UserError
 
@@ -92,6 +92,7 @@ class Program(click.Group):
         as_json = "--json" in given
         extra.pop("standalone_mode", None)
         open_streams()
+        name_lack_of_room()
         try:
             hear_interrupts()
             check_words(given)
@@ -110,6 +111,10 @@ class Program(click.Group):
             # The reader closed the pipe. Python would complain when it flushes at exit.
             code = Exit.OK
             silence(sys.stdout.fileno())
+        except NoRoom as error:
+            silence(sys.stdout.fileno())
+            click.echo(f"error: {no_room(1, error)}", err=True)
+            code = Exit.FAILED
         sys.exit(code)
 
 
