@@ -147,3 +147,27 @@ async def test_a_runner_that_is_declared_gone_while_it_reads_a_run_drives_nothin
             await slow.runner.journal.settled()
             assert (slow.runner.holding(), WITNESS.of("run")["never#1"]) == (0, 0)
             assert await log_of(client, "run") == before
+
+
+async def test_a_runner_says_that_it_took_a_run_only_if_its_claim_is_in_the_log(every_url: str) -> None:
+    """Two processes drive one run for a person and see it free. The second claim is refused, and says nothing."""
+    async with buoy.connect(every_url) as client:
+        await client.start_as("run", executes)
+        async with opened(every_url, executes) as app:
+            await until_status(app, "run", "waiting_signal")
+        async with opened_with_faults(every_url, waits) as (slow, store), opened(every_url, waits) as quick:
+            assert slow.runner is not None and quick.runner is not None
+            said: list[str] = []
+            for name, runner in (("slow", slow.runner), ("quick", quick.runner)):
+                runner.registry.add(executes)
+                runner.intake.on_taken = lambda task, name=name: said.append(name)
+            inbox = store.hold("inbox")
+            taking = asyncio.create_task(slow.runner.intake.take(TASK, free_of=(None,)))
+            await until(lambda: store.calls["inbox"] > 0, "the inbox to be read")
+            await quick.runner.intake.take(TASK, free_of=(None,))
+            await until(lambda: holder_is(client, quick.runner), "the other runner to hold the run")
+            inbox.set()
+            await taking
+            await until(lambda: slow.runner is not None and slow.runner.holding() == 0, "the slow runner to let go")
+            await until(lambda: bool(said), "the word of the runner that took it")
+            assert said == ["quick"]

@@ -271,7 +271,8 @@ class Intake:
         if runner.gone is not None:
             return  # declared gone while it read: its task is due for others, and what it drives was dropped
         runner.executions[task.run_id] = execution
-        runner.show(self.on_taken, task)
+        # Another runner may claim the run first: only a claim in the log means that it is driven here.
+        execution.after_commit(lambda: runner.show(self.on_taken, task))
         await execution.resume(to_claim, messages)
         self.inboxes.opened()
 
