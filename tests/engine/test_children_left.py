@@ -44,7 +44,7 @@ async def sends_off() -> str:
 
 
 def _no_word(child: str, parent: str, done: Any) -> None:
-    """The same about a child that was told that it was given up."""
+    """The same about a child that the parent had given up."""
     asyncio.get_running_loop().call_soon(done, None)
 
 

@@ -18,7 +18,8 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
-from buoy.operations.maintenance.doctor import Doctor, DoctorReport
+from buoy.operations.maintenance.doctor import Doctor
+from buoy.operations.maintenance.doctor_report import DoctorReport
 from buoy.ports.maintenance import RunCopy, TaskFound
 from buoy.ports.records import Ended, Held, Released, Wants
 from buoy.testing.contracts.harness import Author, claimed, register, started

@@ -18,7 +18,8 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.read_log import read_log
-from buoy.operations.maintenance.doctor import Doctor, DoctorReport
+from buoy.operations.maintenance.doctor import Doctor
+from buoy.operations.maintenance.doctor_report import DoctorReport
 from buoy.ports.records import FencedOut, Held, Write
 from buoy.recovery.evidence import facts_of_run
 from buoy.recovery.fleet import read_fleet

@@ -25,7 +25,8 @@ from buoy.errors import WrongState
 from buoy.host.ids import SystemIds
 from buoy.operations.inspect.explanation import explain_run
 from buoy.operations.maintenance.broken_runners import broken_runners, declare_dead, set_aside
-from buoy.operations.maintenance.doctor import Doctor, DoctorReport
+from buoy.operations.maintenance.doctor import Doctor
+from buoy.operations.maintenance.doctor_report import DoctorReport
 from buoy.operations.maintenance.status import store_status
 from buoy.ports.records import Beat, RunQuery, Wants
 from buoy.ports.store import Store

@@ -13,13 +13,13 @@ from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
 from buoy.operations.maintenance.broken_runners import declare_dead as declare_runner_dead
-from buoy.operations.maintenance.doctor import (
+from buoy.operations.maintenance.doctor import Doctor
+from buoy.operations.maintenance.doctor_report import (
     INDEX,
     NEVER_MENDED,
     PURGE,
     RUNNER,
     STORE,
-    Doctor,
     DoctorReport,
     derived_checks,
 )

@@ -15,7 +15,7 @@ from buoy.errors import BadInput, CorruptLog, UnknownSchedule, UnknownWorkflow, 
 from buoy.operations.control import bulk, schedules
 from buoy.operations.control.start_named import StartOrder
 from buoy.operations.inspect import fleet, troubles
-from buoy.operations.maintenance import bundles, doctor, status
+from buoy.operations.maintenance import bundles, doctor, doctor_report, status
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing
 from buoy.web.run_routes import RunsChoice, filter_of
 
@@ -134,7 +134,7 @@ async def _import(asked: Asked) -> bundles.Imported:
     )
 
 
-async def _doctor(asked: Asked) -> doctor.DoctorReport:
+async def _doctor(asked: Asked) -> doctor_report.DoctorReport:
     body: DoctorBody = asked.body
     return await doctor.Doctor(asked.client, fix=body.fix, rebuild=body.rebuild, progress=lambda _: None).examine()
 
@@ -177,7 +177,7 @@ STORE_ENDPOINTS: tuple[Endpoint, ...] = (
              errors=RUN_ERRORS),
     Endpoint("POST", "/bundles", "admin", "Import a run from a bundle.", bundles.Imported, _import, ImportQuery,
              errors=CHANGE_ERRORS, data_max=BUNDLE_BODY_BYTES_MAX),
-    Endpoint("POST", "/doctor", "admin", "Check the store, and repair it if asked.", doctor.DoctorReport, _doctor,
+    Endpoint("POST", "/doctor", "admin", "Check the store, and repair it if asked.", doctor_report.DoctorReport, _doctor,
              body=DoctorBody, errors=STORE_ERRORS),
     Endpoint("POST", "/bulk/preview", "operate", "Count the runs that an action would touch.", bulk.BulkPreview,
              _bulk_preview, body=BulkBody, errors=(*CHANGE_ERRORS,)),

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-import msgspec
-
 from buoy.core.diagnosis.document_drift import difference, log_gone_text
 from buoy.core.ids import RunId
 from buoy.core.limits import LOOKS_APART_S, RUNNERS_GONE_KEPT, RUNS_PAGE_MAX
@@ -25,16 +23,13 @@ from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.errors import CorruptLog
 from buoy.operations.maintenance.broken_runners import broken_runners, set_aside
-from buoy.ports.maintenance import IndexTrouble, StoreCheck
+from buoy.operations.maintenance.doctor_report import INDEX, PURGE, RUNNER, STORE, Ailment, DoctorReport
+from buoy.ports.maintenance import IndexTrouble
 from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
 from buoy.recovery.evidence import writes_check
 from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import Recovery, examine, write_down_loss
 
-# Codes of the store itself, beside those of the catalogue.
-STORE, INDEX, PURGE, RUNNER = "store", "index", "purge", "runner"
-# What is left to a person in any case.
-NEVER_MENDED = frozenset({STORE, "R1"})
 # A person reads a few of a million texts; all troubles are counted.
 LISTED_MAX = 1_000
 _PAGE = 200
@@ -44,48 +39,6 @@ _MOMENT_S = 1.0
 _TRIES = 3
 
 Progress = Callable[[str], None]
-
-
-class Ailment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`, `runner`.
-
-    `by_person`: no repair helps; its text says what a person can do.
-    """
-
-    code: str
-    text: str
-    run_id: RunId | None = None
-    fixed: bool = False
-    by_person: bool = False
-
-
-class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was looked at and found. `counts`: by code; `left`: how many troubles there still are."""
-
-    store: str
-    checks: tuple[StoreCheck, ...]
-    runs: int
-    # Behind their logs, which is no trouble.
-    lagging: int
-    # Documents without a log (Q6): no trouble until they are adopted.
-    foreign: int
-    stale: int = 0  # index entries that the truth has passed: no trouble, their readers drop them
-    rebuilt: int
-    counts: dict[str, int]
-    fixed: int
-    left: int
-    troubles: tuple[Ailment, ...]
-    # Troubles beyond those that are listed one by one.
-    untold: int = 0
-
-    @property
-    def healthy(self) -> bool:
-        return not self.left
-
-    @property
-    def unrepaired(self) -> list[Ailment]:
-        """Those that are left, as far as they are listed."""
-        return [each for each in self.troubles if not each.fixed]
 
 
 class Doctor:
@@ -309,15 +262,3 @@ class Doctor:
         aside = await set_aside(self._client, found, apart_s=self._apart_s) if self._fix else ()
         for each in found:
             self._add(RUNNER, each.text, fixed=each.record.info.id in aside, by_person=not each.idle)
-
-
-def derived_checks(report: DoctorReport) -> list[StoreCheck]:
-    """What a store without a database of its own has no check for, out of what was found in it."""
-    named = {check.name for check in report.checks}
-    unread, wrong = report.counts.get("R1", 0), report.counts.get(INDEX, 0)
-    logs = f"logs that cannot be read: {unread:,}" if unread else "every log that was looked at can be read"
-    entries = (
-        f"entries that do not fit their runs: {wrong:,}" if wrong else "every entry that was looked at fits its run"
-    )
-    found = [StoreCheck("integrity", not unread, logs), StoreCheck("indexes", not wrong, entries)]
-    return [check for check in found if check.name not in named]
