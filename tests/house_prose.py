@@ -1,7 +1,8 @@
 """The rule that no program decides on text that was written for people.
 
 A field of these names holds a sentence: it is shown, joined and cut, never searched, split or compared. What a program
-needs to know stands in a field of its own. The text of an error that was caught is such a sentence, too.
+needs to know stands in a field of its own. The text of an error that was caught is such a sentence, too, and
+that of a log record.
 Absent on purpose: variables called `text`, which hold what a person typed or a file as often as a sentence.
 """
 
@@ -61,6 +62,8 @@ def _is_text_of(node: ast.expr, errors: set[str]) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
             return name in errors
+        case ast.Call(func=ast.Attribute(attr="getMessage")):
+            return True  # of a log record
         case ast.JoinedStr(values=[ast.FormattedValue(value=ast.Name(id=name))]):
             return name in errors
     return False
@@ -107,7 +110,7 @@ def _is_prose(node: ast.expr, caught: set[str]) -> bool:
             return name in _NAMES or f"str {name}" in caught
         case ast.BoolOp(values=values):
             return any(_is_prose(each, caught) for each in values)
-        case ast.Call(func=ast.Name(id="str")) | ast.JoinedStr():
+        case ast.Call(func=ast.Name(id="str") | ast.Attribute(attr="getMessage")) | ast.JoinedStr():
             return _is_text_of(node, caught)
         case ast.Call(func=ast.Name(id=function)):
             return function.endswith("_text")

@@ -118,6 +118,8 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.nothing_is_decided_by_prose, "x.py", "a = each.reason.startswith('its task')\n"),
     (house.nothing_is_decided_by_prose, "x.py", "why = pause.detail\nb = pause.detail\na = 'x' in b\n"),
     (house.nothing_is_decided_by_prose, "x.py", "try:\n  a()\nexcept OSError as e:\n  b = 'no space' in f'{e}'\n"),
+    (house.nothing_is_decided_by_prose, "x.py", "text = record.getMessage()\na = 'while dropped' in text\n"),
+    (house.nothing_is_decided_by_prose, "x.py", "a = record.getMessage().startswith('run ')\n"),
     (house.no_path_of_one_machine, "x.md", "see /" + "home/me/buoy\n"),
     (house.no_path_of_one_machine, "x.py", "p = '/" + "root/x'\n"),
     (house.public_names_are_sorted, "x.py", "__all__ = ['b', 'a']\n"),
