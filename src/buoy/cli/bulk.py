@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.runs import run_filters
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.limits import BULK_PART_MAX
 from buoy.core.log.wording import counted
@@ -47,13 +47,13 @@ def bulk(
         print_json({"action": action, "count": shown.count, "done": done, "refused": refused, "dry_run": not yes})
     elif not yes:
         names = f": {', '.join(shown.sample)}" if shown.sample else ""
-        click.echo(f"{action} would touch {counted(shown.count, 'run')}{names}")
+        say(f"{action} would touch {counted(shown.count, 'run')}{names}")
         if shown.count:
-            click.echo("add --yes to act", err=True)
+            say("add --yes to act", err=True)
     else:
-        click.echo(f"{action}: {counted(done, 'run')} done, {len(refused):,} refused")
+        say(f"{action}: {counted(done, 'run')} done, {len(refused):,} refused")
         for each in refused:
-            click.echo(f"{each.run_id}: {each.why}", err=True)
+            say(f"{each.run_id}: {each.why}", err=True)
     return Exit.FAILED if refused else Exit.OK
 
 

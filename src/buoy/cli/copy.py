@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import click
 import msgspec
 
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, check_store, go, shared_options
 from buoy.config import person
 from buoy.core.log.wording import counted
@@ -70,7 +70,7 @@ def copy_command(
     if as_json:
         print_json(done)
         return _code(done)
-    click.echo(_summary(done), err=True)
+    say(_summary(done), err=True)
     return _code(done)
 
 
@@ -126,15 +126,15 @@ async def _copied(
 
 def _say(copied: CopiedRun, number: int) -> None:
     if copied.state == "elsewhere":
-        click.echo(f"{copied.run_id}: skipped, moved to {copied.to} before", err=True)
+        say(f"{copied.run_id}: skipped, moved to {copied.to} before", err=True)
     elif copied.state == "left":
         advice = f"part of its family moved to {copied.to}: copy it there"
-        click.echo(f"{copied.run_id}: left, {advice} with --run {copied.run_id}", err=True)
+        say(f"{copied.run_id}: left, {advice} with --run {copied.run_id}", err=True)
     elif number <= _PROGRESS:
         what = f"{counted(copied.events, 'event')}, {counted(copied.messages, 'message')}"
-        click.echo(f"{copied.run_id}: {copied.state.replace('_', ' ')}, {what}")
+        say(f"{copied.run_id}: {copied.state.replace('_', ' ')}, {what}")
     elif number % _PROGRESS == 0:
-        click.echo(f"{number:,} runs so far", err=True)
+        say(f"{number:,} runs so far", err=True)
 
 
 def _quiet(copied: CopiedRun, number: int) -> None:

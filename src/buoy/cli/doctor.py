@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
@@ -49,7 +49,7 @@ class _Progress:
 
     def at_once(self, text: str) -> None:
         self._printed_at, self._last = self._monotonic(), text
-        click.echo(f"{text}...", err=True)
+        say(f"{text}...", err=True)
 
 
 @click.command()
@@ -89,7 +89,7 @@ async def _report(store: str | None, *, fix: bool, rebuild: bool, dead: str | No
     async with connected(store) as client:
         if dead is not None:
             freed = await declare_runner_dead(client, dead)
-            click.echo(f"runner {dead} is declared dead; {counted(freed, 'run')} released", err=True)
+            say(f"runner {dead} is declared dead; {counted(freed, 'run')} released", err=True)
         progress = _Progress(client.clock.monotonic)
         return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 

@@ -7,7 +7,7 @@ import click
 from buoy.cli.terminal import render
 from buoy.cli.terminal.lines.events import describe
 from buoy.cli.terminal.options.run_ids import run_argument
-from buoy.cli.terminal.output import json_line, print_json
+from buoy.cli.terminal.output import json_line, print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.core.limits import EVENTS_PAGE
 from buoy.core.log.events import Event
@@ -67,4 +67,4 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     if as_json:
         click.echo(json_line(event))
     else:
-        click.echo(f"{event.seq:>5}  {render.clock(event.at)}  {event.type:<22} {describe(event.body)}".rstrip())
+        say(f"{event.seq:>5}  {render.clock(event.at)}  {event.type:<22} {describe(event.body)}".rstrip())

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from buoy.cli.terminal.options.run_ids import run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.graph.svg import as_svg
 from buoy.core.graph.text import as_mermaid, as_text
@@ -46,9 +46,9 @@ def graph(run_id: str, form: str | None, output: str | None, every: bool, store:
     if as_json:
         print_json(view)
     elif output is None:
-        click.echo(drawn, nl=False)
+        say(drawn, nl=False)
     else:
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}", err=True)
     return Exit.OK
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.config import configured_store, person
@@ -56,18 +56,18 @@ def import_command(
         print_json(done)
         return Exit.OK
     for text in (*done.doubts, *done.notes):
-        click.echo(f"note: {text}", err=True)
+        say(f"note: {text}", err=True)
     what = f"{counted(done.events, 'event')}, {counted(done.messages, 'message')}"
     if done.continued:
         since = f"has {counted(done.continued, 'event')} by now, the bundle has {done.events:,}"
-        click.echo(f"{done.run_id}: was imported before and {since}; nothing was changed; it is {done.status}")
+        say(f"{done.run_id}: was imported before and {since}; nothing was changed; it is {done.status}")
     else:
-        click.echo(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
+        say(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
     words = wording(store, local)
     if done.task is not None:
-        click.echo(f"its task is {done.task}; what is wrong with it: {words.command('why', done.run_id)}", err=True)
+        say(f"its task is {done.task}; what is wrong with it: {words.command('why', done.run_id)}", err=True)
     elif done.held:
-        click.echo(f"it is on hold; continue it: {words.command('resume', done.run_id)}", err=True)
+        say(f"it is on hold; continue it: {words.command('resume', done.run_id)}", err=True)
     return Exit.OK
 
 
@@ -99,6 +99,6 @@ def _print_check(bundle: Bundle, *, as_found: bool, as_json: bool) -> int:
         print_json({"run_id": bundle.run_id, "events": len(bundle.log), "findings": found.findings})
     else:
         for finding in found.findings:
-            click.echo(f"{finding.weight}: {finding.text}")
-        click.echo(f"{bundle.run_id}: {counted(len(bundle.log), 'event')}, {'not sound' if bad else 'sound'}")
+            say(f"{finding.weight}: {finding.text}")
+        say(f"{bundle.run_id}: {counted(len(bundle.log), 'event')}, {'not sound' if bad else 'sound'}")
     return Exit.BAD_INPUT if bad else Exit.OK

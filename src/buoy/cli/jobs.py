@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.terminal.lines.jobs import counts_line, job_lines
 from buoy.cli.terminal.options.run_ids import run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options
 from buoy.core.batch.jobs import JobStatus
 from buoy.core.ids import RunId
@@ -36,12 +36,12 @@ def jobs(
         print_json(found)
         return Exit.OK
     for line in job_lines(found.jobs):
-        click.echo(line)
+        say(line)
     if found.left_out:
-        click.echo(f"{found.left_out} more; raise --limit, or choose with --status", err=True)
-    click.echo(counts_line(found.counts), err=True)
+        say(f"{found.left_out} more; raise --limit, or choose with --status", err=True)
+    say(counts_line(found.counts), err=True)
     if found.trouble is not None:
-        click.echo(f"the run is {found.trouble}; see `buoy why {found.run_id}`", err=True)
+        say(f"the run is {found.trouble}; see `buoy why {found.run_id}`", err=True)
     return Exit.OK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from buoy.cli.terminal.options.run_ids import run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.errors import BadInput
 from buoy.operations.inspect.step_logs import StepLogs, log_folder_of, run_ended
@@ -72,7 +72,7 @@ class Shown:
             if each.size <= self._sizes.get(each.path, -1):
                 continue
             if self._last != each.path and (len(found.logs) > 1 or self._follow):
-                click.echo(f"==> {each.leaf}, attempt {each.attempt} <==")
+                say(f"==> {each.leaf}, attempt {each.attempt} <==")
             self._sizes[each.path] = _copy(Path(each.path), self._sizes.get(each.path, 0))
             self._last = each.path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.run_ids import optional_run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
@@ -65,7 +65,7 @@ def migrate(
         print_json(found if workflow is not None else found.migrated[0])
     else:
         nothing = f"no run of {workflow} is paused because no code fits"
-        click.echo("\n".join(_lines(found)) if found.migrated or found.left else nothing)
+        say("\n".join(_lines(found)) if found.migrated or found.left else nothing)
     return Exit.FAILED if found.left else Exit.OK
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from buoy.cli.terminal import render
 from buoy.cli.terminal.lines.run_table import run_lines
 from buoy.cli.terminal.options.runs import run_filters
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options, wording
 from buoy.config import colours_wanted
 from buoy.core.diagnosis.facts import Facts
@@ -69,7 +69,7 @@ def ps(
 
 def _print_broken(found: FoundRuns, store: str | None) -> None:
     for one in found.broken:
-        click.echo(f"{one.id}  cannot be read: {one.reason}", err=True)
+        say(f"{one.id}  cannot be read: {one.reason}", err=True)
     if found.broken:
         about = wording(store, render.local).command("why", found.broken[0].id)
         click.echo(f"{counted(len(found.broken), 'run')} cannot be read; what to do: {about}", err=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, confirm, connected, duration, go, shared_options
 from buoy.config import log_folder
 from buoy.core.log.lifecycle import TERMINAL
@@ -95,13 +95,13 @@ def _remove_broken(run_id: str, file: Path, dry_run: bool, yes: bool, store: str
     seen = go(_salvage(run_id, file, store, dry_run=True))
     if not dry_run:
         if not yes:
-            click.echo(f"run {run_id} cannot be read: {seen.reason}", err=True)
+            say(f"run {run_id} cannot be read: {seen.reason}", err=True)
             confirm(f"Copy its {counted(seen.parts, 'part')} ({seen.bytes:,} bytes) to {file} and delete it for good?")
         seen = go(_salvage(run_id, file, store, dry_run=False))
     if as_json:
         print_json(seen)
     elif dry_run:
-        click.echo(f"run {run_id} would be purged, with {seen.bytes:,} bytes copied to {file}; broken: {seen.reason}")
+        say(f"run {run_id} would be purged, with {seen.bytes:,} bytes copied to {file}; broken: {seen.reason}")
     else:
         click.echo(
             f"run {run_id} was purged; its {seen.bytes:,} bytes are in {seen.file}; it was broken: {seen.reason}"

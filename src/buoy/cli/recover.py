@@ -12,7 +12,7 @@ from buoy.cli.terminal.lines.jobs import recovered_lines
 from buoy.cli.terminal.lines.recoveries import recovery_lines
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.options.slurm import AllocationChoice, allocated_lines, allocation_options, orphan_lines
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, check_store, connected, go, shared_options, size, span, wording
 from buoy.cli.terminal.render import local
 from buoy.core.batch.resources import Correction
@@ -82,7 +82,7 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
         jobs, needed, words = found.jobs, found.run.recovery.needed, wording(store, local)
         lines = recovery_lines(found.run, words) if jobs is None or needed else []
         lines += [] if jobs is None or (needed and not jobs.jobs) else recovered_lines(jobs)
-        click.echo("\n".join([*lines, *found.lines(words)]))
+        say("\n".join([*lines, *found.lines(words)]))
     return Exit.FAILED if found.is_stuck else Exit.OK
 
 

@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.options.run_ids import optional_run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.operations.inspect.recoveries import RecoveryAudit, RecoveryEntry, recovery_audit, run_recoveries
@@ -34,13 +34,13 @@ def recoveries(run_id: str | None, limit: int, cursor: str | None, store: str | 
         print_json(found)
         return Exit.OK
     for entry in found.recoveries:
-        click.echo(_line(entry))
+        say(_line(entry))
     if not found.recoveries:
-        click.echo("no recoveries" if found.cursor is None else "no recoveries of these runs")
+        say("no recoveries" if found.cursor is None else "no recoveries of these runs")
     for each in found.unread:
-        click.echo(f"{each}  cannot be read; see `buoy why {each}`", err=True)
+        say(f"{each}  cannot be read; see `buoy why {each}`", err=True)
     if found.cursor is not None:
-        click.echo(f"more: --cursor {found.cursor}", err=True)
+        say(f"more: --cursor {found.cursor}", err=True)
     return Exit.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.run_ids import run_argument
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.operations.control.resume import ReleasedRun, release_run
@@ -30,9 +30,9 @@ def release(run_id: str, store: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return Exit.OK
-    click.echo(f"{found.text} (was held: {found.was})")
+    say(f"{found.text} (was held: {found.was})")
     if found.missing is not None:
-        click.echo(f"nothing happens yet: {found.missing}", err=True)
+        say(f"nothing happens yet: {found.missing}", err=True)
     return Exit.OK
 
 

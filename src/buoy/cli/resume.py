@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.run_ids import run_arguments
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.core.explain.phrases import Wording, answer_words
@@ -63,10 +63,10 @@ def _list(store: str | None, *, as_json: bool) -> int:
         print_json(found)
         return Exit.OK
     for each in found.runs:
-        click.echo(f"{each.run_id}  {each.status}  {each.why}")
+        say(f"{each.run_id}  {each.status}  {each.why}")
     again = wording(store, local).command("resume", "--all")
     some = f"; bring them back: {again}" if found.runs else ""
-    click.echo(f"{counted(len(found.runs), 'run')} left behind{some}", err=True)
+    say(f"{counted(len(found.runs), 'run')} left behind{some}", err=True)
     _say_if_unserved(served=found.worker_alive or not found.runs, store=store)
     return Exit.OK
 
@@ -79,17 +79,17 @@ async def _lost(store: str | None) -> AbandonedRuns:
 def _say_if_unserved(*, served: bool, store: str | None) -> None:
     if not served:
         worker = wording(store, local).command("worker", "FILE.py")
-        click.echo(f"no worker is alive; start one to continue: {worker}", err=True)
+        say(f"no worker is alive; start one to continue: {worker}", err=True)
 
 
 def _say_how_to_execute(done: tuple[ResumedRun, ...], store: str | None, *, served: bool) -> None:
     """A resumed run is only queued: shows the commands that execute it."""
     commands = dict.fromkeys(each.execute for each in done if each.execute is not None)
     for command in commands:
-        click.echo(f"execute them now, until nothing is due: {command}", err=True)
+        say(f"execute them now, until nothing is due: {command}", err=True)
     if commands and not served:
         unit = wording(store, local).command("service", "--worker", "FILE.py")
-        click.echo(f"have this machine execute them after every reboot: {unit}", err=True)
+        say(f"have this machine execute them after every reboot: {unit}", err=True)
 
 
 def _resume_all(store: str | None, *, as_json: bool) -> int:
@@ -98,10 +98,10 @@ def _resume_all(store: str | None, *, as_json: bool) -> int:
         print_json(done)
         return _code(done)
     for each in done.runs:
-        click.echo(f"{each.run_id}: {each.text}")
+        say(f"{each.run_id}: {each.text}")
         if done.worker_alive and each.missing is not None:
-            click.echo(f"nothing happens yet: {each.missing}", err=True)
-    click.echo(f"{counted(sum(each.done for each in done.runs), 'run')} brought back", err=True)
+            say(f"nothing happens yet: {each.missing}", err=True)
+    say(f"{counted(sum(each.done for each in done.runs), 'run')} brought back", err=True)
     _say_if_unserved(served=done.worker_alive or not done.runs, store=store)
     _say_how_to_execute(done.runs, store, served=done.worker_alive)
     return _code(done)
@@ -122,10 +122,10 @@ async def _resume(run_id: str, store: str | None, words: Wording) -> ResumedRun:
 
 
 def _print_resumed(done: ResumedRun, words: Wording) -> None:
-    click.echo(done.text if done.outcome == "asked" else f"run {done.run_id}: {done.text}")
+    say(done.text if done.outcome == "asked" else f"run {done.run_id}: {done.text}")
     if done.missing is not None:
-        click.echo(f"nothing happens yet: {done.missing}", err=True)
+        say(f"nothing happens yet: {done.missing}", err=True)
     for leaf in done.questions:
         if leaf.question is not None and leaf.question_id is not None:
             command = words.command("answer", done.run_id, *answer_words(leaf.question), "--question", leaf.question_id)
-            click.echo(f"it asks: {leaf.name}\nanswer it with: {command}")
+            say(f"it asks: {leaf.name}\nanswer it with: {command}")

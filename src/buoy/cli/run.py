@@ -10,7 +10,7 @@ from buoy.cli.terminal.lines.outcomes import print_outcome
 from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
 from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
 from buoy.cli.terminal.outlets import outlive_readers
-from buoy.cli.terminal.output import results_alone
+from buoy.cli.terminal.output import results_alone, say
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import end_at_once, stop_signals
@@ -62,7 +62,7 @@ def run(
     code = print_outcome(done, as_json=as_json)
     if code is Exit.NOT_ENDED and not as_json:
         again = wording(store, local).command("run", target, "--id", done.run_id)
-        click.echo(f"continue it: {again}", err=True)
+        say(f"continue it: {again}", err=True)
     if left:
         # A step still executes and ignores the stop. The run is free once this process has ended.
         end_at_once(code)

@@ -9,7 +9,7 @@ import click
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.options.targets import named_target, param_option
-from buoy.cli.terminal.output import print_json, results_alone
+from buoy.cli.terminal.output import print_json, results_alone, say
 from buoy.cli.terminal.program import Exit, calls_option, connected, duration, go, shared_options
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words
@@ -93,7 +93,7 @@ def add_command(
     if as_json:
         print_json(made)
         return Exit.OK
-    click.echo(f"{made.name}: {when_text(made)}, next {'never' if coming is None else render.local(coming)}")
+    say(f"{made.name}: {when_text(made)}, next {'never' if coming is None else render.local(coming)}")
     return Exit.OK
 
 
@@ -119,9 +119,9 @@ def list_command(store: str | None, as_json: bool) -> int:
         print_json(found.listed())
         return Exit.OK
     for one in found.broken:
-        click.echo(f"schedule {one.id} cannot be read and does not fire: {one.reason}", err=True)
+        say(f"schedule {one.id} cannot be read and does not fire: {one.reason}", err=True)
     if not found.schedules:
-        click.echo("no schedules")
+        say("no schedules")
         return Exit.OK
     table = render.plain_table("NAME", "WORKFLOW", "WHEN", "NEXT", "CATCH UP", "FIRED", "SKIPPED", "LAST RUN")
     for each in found.schedules:
@@ -201,5 +201,5 @@ def _change(verb: str, name: str, store: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json(made)
     else:
-        click.echo(f"schedule {name} is {done}")
+        say(f"schedule {name} is {done}")
     return Exit.OK

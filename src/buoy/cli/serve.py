@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from buoy.cli.terminal.output import say
 from buoy.cli.terminal.program import Exit, shared_options
 from buoy.core.extras import INSTALL_SERVER
 from buoy.errors import BadInput
@@ -71,5 +72,5 @@ def serve(
         raise BadInput(_INSTALL) from error
     limits = ServerLimits(rate=rate, streams=streams_max)
     options = ServeOptions(store=store, sweeps=not no_sweep, limits=limits, **listening)
-    Server(options, lambda line: click.echo(line, err=as_json)).run()
+    Server(options, lambda line: say(line, err=as_json)).run()
     return Exit.OK

@@ -9,7 +9,7 @@ import msgspec
 
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.options.slurm import AllocationChoice, action_line, allocated_lines, allocation_options
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted
@@ -64,7 +64,7 @@ def regenerate(run_id: str, submit: bool, dry_run: bool, store: str | None, as_j
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(allocated_lines(found)))
+        say("\n".join(allocated_lines(found)))
     return Exit.OK if found.complete else Exit.FAILED
 
 
@@ -78,7 +78,7 @@ async def _regenerate(
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 @slurm_group.command("allocations")
@@ -92,8 +92,8 @@ def allocations(run_id: str, store: str | None, as_json: bool) -> int:
         return Exit.OK
     for each in found.allocations:
         cause = f"  {each.cause}" if each.cause else ""
-        click.echo(f"{each.name}  {each.status}  job {each.job_id or '-'}  {each.scheduler}{cause}")
-    click.echo(counted(len(found.allocations), "allocation"), err=True)
+        say(f"{each.name}  {each.status}  job {each.job_id or '-'}  {each.scheduler}{cause}")
+    say(counted(len(found.allocations), "allocation"), err=True)
     return Exit.OK
 
 
@@ -111,8 +111,8 @@ def jobs(run_id: str, statuses: tuple[str, ...], store: str | None, as_json: boo
     for each in shown:
         place = f"  {each.allocation}  job {each.job_id or '-'}" if each.allocation else ""
         cause = f"  {each.cause}" if each.cause else ""
-        click.echo(f"{each.job}  {each.status}  {each.scheduler or 'no scheduler'}{place}{cause}")
-    click.echo(counted(len(shown), "job"), err=True)
+        say(f"{each.job}  {each.status}  {each.scheduler or 'no scheduler'}{place}{cause}")
+    say(counted(len(shown), "job"), err=True)
     return Exit.OK
 
 
@@ -131,8 +131,8 @@ def actions(run_id: str, store: str | None, as_json: bool) -> int:
         print_json({"run_id": found.run_id, "actions": found.actions})
         return Exit.OK
     for each in found.actions:
-        click.echo(action_line(each))
-    click.echo(counted(len(found.actions), "action"), err=True)
+        say(action_line(each))
+    say(counted(len(found.actions), "action"), err=True)
     return Exit.OK
 
 
@@ -151,7 +151,7 @@ def cancel(run_id: str, waiting_only: bool, store: str | None, as_json: bool) ->
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{counted(len(found.job_ids), 'allocation')} cancelled")
+        say(f"{counted(len(found.job_ids), 'allocation')} cancelled")
     return Exit.OK
 
 
@@ -169,7 +169,7 @@ def reinitialize(run_id: str, store: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"run_id": found.run_id, "actions": found.actions})
     else:
-        click.echo(f"{counted(len(found.actions), 'action')} left")
+        say(f"{counted(len(found.actions), 'action')} left")
     return Exit.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
-from buoy.cli.terminal.output import print_json, results_alone
+from buoy.cli.terminal.output import print_json, results_alone, say
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.config import configured_store, person
@@ -60,7 +60,7 @@ def start(
         file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)
         calls = [word for module in called_modules(found.workflow) for word in ("--allow-calls", module)]
         command = wording(store, local).command("worker", *file, *calls)
-        click.echo(f"{'it is queued' if made.created else there}, but {made.missing}; start one: {command}", err=True)
+        say(f"{'it is queued' if made.created else there}, but {made.missing}; start one: {command}", err=True)
     elif not made.created:
         click.echo(there, err=True)
     return Exit.OK

@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from buoy.cli.terminal.output import json_line, print_json
+from buoy.cli.terminal.output import json_line, print_json, say, say_line
 from buoy.cli.terminal.program import Exit, check_store, go, shared_options, span, wording
 from buoy.cli.terminal.render import clock, local
 from buoy.cli.terminal.signals import stop_signals
@@ -142,10 +142,10 @@ async def _once(plan: SweeperCall) -> Exit:
         print_json({**sweep_counts(report.done), "dry_run": dry_run, "runs": runs})
     else:
         for each in report.found:
-            click.echo(_line(each, dry_run=dry_run))
-        click.echo(_summary(report.done, dry_run=dry_run))
+            say(_line(each, dry_run=dry_run))
+        say(_summary(report.done, dry_run=dry_run))
         for line in _hints(report, wording(plan.store, local)):
-            click.echo(line, err=True)
+            say(line, err=True)
     noticed = plan.strict and report.done.swept.notices
     return Exit.FAILED if report.failed or noticed else Exit.OK
 
@@ -157,22 +157,22 @@ async def _loop(plan: SweeperCall) -> Exit:
     async with open_sweeper(url, plan.options, interval_s=plan.interval_s) as process:
         now = process.clock.now
 
-        def say(what: str, text: str, facts: object) -> None:
+        def tell(what: str, text: str, facts: object) -> None:
             shown = (
                 json_line({"at": now(), "what": what, **_dict(facts)}) if plan.as_json else f"{clock(now())}  {text}"
             )
-            click.echo(shown)
+            say_line(shown, as_json=plan.as_json)
 
         sweeper = process.sweeper
         sweeper.delay_s = plan.delay_s
-        sweeper.on_recovery = lambda found: say("run", _line(found, dry_run=dry_run), swept_run(found))
-        sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), sweep_counts(done))
+        sweeper.on_recovery = lambda found: tell("run", _line(found, dry_run=dry_run), swept_run(found))
+        sweeper.done = lambda done: tell("swept", _summary(done, dry_run=dry_run), sweep_counts(done))
         with stop_signals() as stop:
-            say("started", f"sweeping {process.store.name} as {process.id}", {"runner": process.id})
+            tell("started", f"sweeping {process.store.name} as {process.id}", {"runner": process.id})
             sweeper.start()
             await _until(process, stop.asked)
         said = f"declared gone: {process.gone}" if process.gone else "stopped"
-        say("stopped", said, {"signal": stop.name})
+        tell("stopped", said, {"signal": stop.name})
     return Exit.FAILED if process.gone else Exit.OK
 
 
@@ -182,7 +182,7 @@ async def _until(process: SweeperProcess, asked: asyncio.Event) -> None:
         await asyncio.sleep(_LOOK_S)
         if process.sweeper.errors > errors:
             errors = process.sweeper.errors
-            click.echo(f"error: {process.sweeper.last_error}; trying again", err=True)
+            say(f"error: {process.sweeper.last_error}; trying again", err=True)
 
 
 def _hints(report: SweepReport, words: Wording) -> list[str]:

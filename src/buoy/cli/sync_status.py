@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.options.slurm import orphan_lines
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.core.ids import RunId
@@ -36,7 +36,7 @@ def sync_status(run_id: str, dry_run: bool, store: str | None, as_json: bool) ->
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(orphan_lines(found.orphans, run_id, wording(store, local), dry_run=dry_run)))
+        say("\n".join(orphan_lines(found.orphans, run_id, wording(store, local), dry_run=dry_run)))
     return Exit.FAILED if found.stuck else Exit.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.options.targets import param_option
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, calls_option, shared_options
 from buoy.core.log.wording import counted
 from buoy.errors import BadSpec
@@ -32,17 +32,17 @@ def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], stor
         if as_json:
             print_json({"ok": False, "count": error.count, "problems": [each._asdict() for each in error.problems]})
         else:
-            click.echo(str(error), err=True)
-            click.echo(f"{counted(error.count, 'problem')}; nothing was stored", err=True)
+            say(str(error), err=True)
+            say(f"{counted(error.count, 'problem')}; nothing was stored", err=True)
         return Exit.BAD_INPUT
     if as_json:
         facts = {name: getattr(found, name) for name in ("name", "version", "steps", "edges", "calls")}
         print_json({"ok": True, **facts, "warnings": [each._asdict() for each in found.warnings]})
         return Exit.OK
-    click.echo(f"{file} is sound: {found.name}, {counted(found.steps, 'step')}, dependencies: {found.edges}")
-    click.echo(f"version {found.version}, recovery {found.recovery}, queue {found.queue}")
+    say(f"{file} is sound: {found.name}, {counted(found.steps, 'step')}, dependencies: {found.edges}")
+    say(f"version {found.version}, recovery {found.recovery}, queue {found.queue}")
     if found.calls:
-        click.echo(f"calls {', '.join(found.calls)}")
+        say(f"calls {', '.join(found.calls)}")
     for each in found.warnings:
-        click.echo(f"warning: {each}", err=True)
+        say(f"warning: {each}", err=True)
     return Exit.OK

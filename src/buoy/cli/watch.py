@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from buoy.cli.terminal.lines.jobs import job_cause
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.options.slurm import AllocationChoice, allocation_options, tended_lines
-from buoy.cli.terminal.output import json_line
+from buoy.cli.terminal.output import json_line, say, say_line
+from buoy.cli.terminal.plain_console import PlainConsole
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span, wording
 from buoy.cli.terminal.render import clock, local
 from buoy.config import colours_wanted
@@ -112,7 +113,7 @@ async def _watch(
     run_id: RunId, poll_s: float, store: str | None, choice: WatchChoice, *, once: bool, as_json: bool
 ) -> Exit:
     terminal = sys.stdout.isatty() and not as_json
-    console = Console(no_color=not colours_wanted())
+    console = PlainConsole(no_color=not colours_wanted())
     shown, words = "", wording(store, local)
     async with AsyncExitStack() as stack:
         at = await stack.enter_async_context(inspected(store))
@@ -122,21 +123,21 @@ async def _watch(
         while True:
             tended = None if tender is None else await tender.look()
             for line in [] if tended is None else tended_lines(tended, run_id, words, as_json=as_json):
-                click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
+                say_line(line if as_json else f"{clock(at.clock.now())}  {line}", as_json=as_json)
             try:
                 found = await watching.look()
             except Unavailable as error:
                 if tender is None or once:
                     raise
                 # Who looks after a run outlives its server.
-                click.echo(f"{clock(at.clock.now())}  the store does not answer: {error}", err=True)
+                say(f"{clock(at.clock.now())}  the store does not answer: {error}", err=True)
                 await asyncio.sleep(poll_s)
                 continue
             if terminal:
                 live.update(_view(found), refresh=True)
             elif (line := json_line(found) if as_json else _line(found)) != shown:
                 shown = line
-                click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
+                say_line(line if as_json else f"{clock(at.clock.now())}  {line}", as_json=as_json)
             if once or _over(found, tended):
                 return _ENDS.get(Status(found.status), Exit.NOT_ENDED)
             await asyncio.sleep(max(poll_s, watching.rest_s))

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from buoy.cli.terminal.outlets import outlive_readers
-from buoy.cli.terminal.output import results_alone
+from buoy.cli.terminal.output import results_alone, say
 from buoy.cli.terminal.program import Exit, calls_option, duration, go, shared_options, span
 from buoy.cli.terminal.sessions.pool import process_count, run_pool
 from buoy.cli.terminal.signals import end_at_once
@@ -139,6 +139,6 @@ def _end(left: int, gone: str | None) -> int:
         # Something still executes here and does not listen. The end of this process is what frees those runs.
         end_at_once(Exit.OK)
     if gone is not None:
-        click.echo(f"error: this worker was declared gone and has stopped: {gone}", err=True)
+        say(f"error: this worker was declared gone and has stopped: {gone}", err=True)
         return Exit.FAILED
     return Exit.OK

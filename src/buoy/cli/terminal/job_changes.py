@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, connected, go
 from buoy.core.ids import RunId
 from buoy.operations.batch.changes import Change, JobsChanged, change_jobs
@@ -18,7 +16,7 @@ def print_changed(
     if as_json:
         print_json(found)
     else:
-        click.echo(f"requested: {change} of {', '.join(found.jobs)}; {found.text}")
+        say(f"requested: {change} of {', '.join(found.jobs)}; {found.text}")
     return Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""Output: JSON on standard output; with `--json` nothing else goes there."""
+"""Output: lines for people, and JSON on standard output; with `--json` nothing else goes there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ from typing import TextIO
 import click
 
 from buoy.cli.terminal.outlets import outlet
+from buoy.cli.terminal.visible import visible
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Text for people. Control characters in it are shown, not obeyed: errors and reasons come from elsewhere."""
+    click.echo(visible(text), err=err, nl=nl)
+
+
+def say_line(line: str, *, as_json: bool) -> None:
+    """One line of a long report: JSON as it is, or text for people."""
+    if as_json:
+        click.echo(line)
+    else:
+        say(line)
 
 
 def print_json(value: object) -> None:

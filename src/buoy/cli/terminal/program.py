@@ -20,7 +20,7 @@ import click
 
 from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
 from buoy.cli.terminal.outlets import NoRoom, name_lack_of_room, no_room, outlive_readers, silence
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, Unclear, UnknownQuestion, UserError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def tell(error: Problem, *, as_json: bool) -> Exit:
     if as_json:
         print_json({"error": {"type": type(error).__name__, "message": str(error), **_facts(error)}})
     else:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
     return exit_code(error)
 
 
@@ -155,7 +155,7 @@ def print_usage(error: click.ClickException, *, as_json: bool) -> int:
         error.show()
     else:
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "buoy"
-        click.echo(f"error: {error.format_message()} (see '{path} --help')", err=True)
+        say(f"error: {error.format_message()} (see '{path} --help')", err=True)
     return Exit.BAD_INPUT
 
 

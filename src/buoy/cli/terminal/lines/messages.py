@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit
 from buoy.operations.control.messages import RequestMade, Sent
 
@@ -14,9 +12,9 @@ def print_sent(done: Sent, *, as_json: bool) -> Exit:
     if as_json:
         print_json(done)
         return Exit.OK
-    click.echo(done.text)
+    say(done.text)
     if done.hint is not None:
-        click.echo(done.hint, err=True)
+        say(done.hint, err=True)
     return Exit.OK
 
 
@@ -25,5 +23,5 @@ def print_request(done: RequestMade, *, as_json: bool) -> Exit:
     if as_json:
         print_json(done)
     else:
-        click.echo(done.text)
+        say(done.text)
     return Exit.OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit
 from buoy.core.explain.phrases import status_text
 from buoy.core.log.lifecycle import Status
@@ -25,9 +25,9 @@ def print_outcome(found: RunOutcome, *, as_json: bool) -> Exit:
             click.echo(bytes(found.result or b"null").decode())
         case Exit.FAILED:
             kind = "unknown" if found.error is None else found.error.type
-            click.echo(f"error: run {found.run_id} failed: {kind}{reason}", err=True)
+            say(f"error: run {found.run_id} failed: {kind}{reason}", err=True)
         case Exit.CANCELLED:
-            click.echo(f"error: run {found.run_id} was cancelled{reason}", err=True)
+            say(f"error: run {found.run_id} was cancelled{reason}", err=True)
         case _:
-            click.echo(f"run {found.run_id} has not ended: it is {status_text(found.status)}", err=True)
+            say(f"run {found.run_id} has not ended: it is {status_text(found.status)}", err=True)
     return code

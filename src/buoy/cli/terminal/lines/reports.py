@@ -11,6 +11,7 @@ from typing import TextIO
 
 from buoy.cli.terminal.output import json_line
 from buoy.cli.terminal.render import clock
+from buoy.cli.terminal.visible import visible
 
 
 class ReportLines:
@@ -30,7 +31,7 @@ class ReportLines:
         if self._as_json:
             line = json_line({"at": now, "what": what, **self._facts, **facts})
         else:
-            line = f"{clock(now)}  {self._mark}{text}"
+            line = f"{clock(now)}  {self._mark}{visible(text)}"
         try:
             if self._out is not None:
                 self._out.write(line + "\n")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.output import print_json, say
 from buoy.cli.terminal.program import Exit, confirm, connected, go
 from buoy.core.remedy.rewind import RewindPlan
 from buoy.operations.control.rewind import Rewind, RewindDone, plan_rewind, rewind
@@ -16,7 +14,7 @@ def go_back(order: Rewind, *, dry_run: bool, yes: bool, store: str | None, as_js
     """Shows the plan, asks, and applies it unless `dry_run`."""
     found = go(_plan(order, store))
     if not as_json:
-        click.echo("\n".join(_lines(order, found.plan)))
+        say("\n".join(_lines(order, found.plan)))
     if not dry_run and not yes:
         confirm("Continue?")
     if not dry_run:
@@ -24,7 +22,7 @@ def go_back(order: Rewind, *, dry_run: bool, yes: bool, store: str | None, as_js
     if as_json:
         print_json(found)
     elif found.done:
-        click.echo(f"run {order.run_id} continues from {found.plan.to} on branch {found.plan.branch}")
+        say(f"run {order.run_id} continues from {found.plan.to} on branch {found.plan.branch}")
     return Exit.OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.output import say
 from buoy.operations.targets.spec_files import Target, allowed_calls, find_target
 
 param_option = click.option(
@@ -34,5 +35,5 @@ def named_target(
     """The workflow or spec that the options name. What is odd about a spec is said on standard error."""
     found = find_target(target, given, pairs, params, allowed_calls(prefixes))
     for each in found.warnings:
-        click.echo(f"warning: {each}", err=True)
+        say(f"warning: {each}", err=True)
     return found

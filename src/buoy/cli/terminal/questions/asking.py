@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
 from buoy.cli.terminal.live import RunDisplay
+from buoy.cli.terminal.output import say
 from buoy.cli.terminal.questions.answers import answer_text
 from buoy.cli.terminal.questions.prompts import InputEnded, put, refuse
 from buoy.cli.terminal.questions.typed import Typed
@@ -108,13 +107,13 @@ class Asker:
                         refuse(error)
             except InputEnded:
                 self._on_terminal = False
-                click.echo(f"no more input; {self._advise(leaf)}", err=True)
+                say(f"no more input; {self._advise(leaf)}", err=True)
             except UserError as error:
                 # Another answer came first: there is nothing left to ask.
                 refuse(error)
             except asyncio.CancelledError:
                 self._typed.discard()
-                click.echo(f"\n{self._notice}" if self._notice else "", err=True)
+                say(f"\n{self._notice}" if self._notice else "", err=True)
                 raise
 
     async def _send(self, run_id: RunId, answer: object, leaf: OpenLeaf) -> None:

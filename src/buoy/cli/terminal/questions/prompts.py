@@ -6,9 +6,9 @@ listed, and the typed values become the defaults of the next round.
 
 from __future__ import annotations
 
-import click
 import msgspec
 
+from buoy.cli.terminal.output import say
 from buoy.cli.terminal.questions.answers import numbered, parse_answer, prompt, prompt_lines
 from buoy.cli.terminal.questions.typed import Typed
 from buoy.core.log.form_fields import Field, fields_of, option_text, parse_field
@@ -26,7 +26,7 @@ async def put(question: Question, typed: Typed) -> Json:
     fields = fields_of(question.schema) if question.kind == "form" and question.schema is not None else None
     if fields is not None:
         return await _put_form(question, fields, typed)
-    click.echo("\n".join(prompt_lines(question)), err=True)
+    say("\n".join(prompt_lines(question)), err=True)
     while True:
         text = await _line(question, prompt(question), typed)
         try:
@@ -36,7 +36,7 @@ async def put(question: Question, typed: Typed) -> Json:
 
 
 async def _put_form(question: Question, fields: list[Field], typed: Typed) -> Json:
-    click.echo("\n".join(each for each in (question.title, question.detail) if each), err=True)
+    say("\n".join(each for each in (question.title, question.detail) if each), err=True)
     before: dict[str, msgspec.Raw] = {each.name: each.default for each in fields if each.default is not None}
     while True:
         given: dict[str, Json] = {}
@@ -54,7 +54,7 @@ async def _put_field(
 ) -> None:
     """Asks for one field. An empty line takes the default in brackets, or skips an optional field."""
     if field.detail:
-        click.echo(f"  {field.detail}", err=True)
+        say(f"  {field.detail}", err=True)
     named = field.title if field.title == field.name else f"{field.title} ({field.name})"
     default = "" if before is None else f" [{option_text(before)}]"
     optional = "" if field.required or before is not None else ", may be left empty"
@@ -77,13 +77,13 @@ async def _put_field(
 
 
 def refuse(error: Exception) -> None:
-    click.echo(f"not accepted: {error}", err=True)
+    say(f"not accepted: {error}", err=True)
 
 
 async def _line(question: Question, text: str, typed: Typed) -> str:
-    click.echo(text, nl=False, err=True)
+    say(text, nl=False, err=True)
     line = await typed.line()
     if line is None:
-        click.echo(err=True)
+        say(err=True)
         raise InputEnded(f"the input ended before {question.title!r} was answered")
     return line
