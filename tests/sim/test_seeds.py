@@ -154,6 +154,8 @@ ONCE_BROKEN_WIDE: list[tuple[str, int, str]] = [
     ("sqlite", 5241255785, ""),
     # A frozen writer continues when its run was taken over, ended and was purged, and its place in the log is free.
     ("objects", 5241256310, ""),
+    # The same, and an answer about the run reaches the process when it continues.
+    ("objects", 5241258800, ""),
     # A person brings a run back while another one purges it.
     ("objects", 5241257894, ""),
     # An entry of a list arrives after the purge of its run.

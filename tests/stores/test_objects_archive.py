@@ -212,6 +212,36 @@ def test_who_is_held_up_in_the_middle_of_a_commit_writes_nothing_into_the_gaps_o
     asyncio.run(play())
 
 
+def test_what_a_process_read_before_it_was_frozen_is_as_old_as_the_read() -> None:
+    """It asks for its run, and gets the answer when the run was taken over, ended and was purged."""
+
+    async def play() -> None:
+        world = World(None)
+        store = await world.fresh()
+        await register(store, "r1")
+        await held_run(world, store)
+        sleeper = world.new_author(RUN)
+        sleeper.log = await store.events(RUN)
+        late = sleeper.draft(started(1))
+        frozen = False
+
+        async def freezes(operation: str, key: str, phase: str) -> None:
+            nonlocal frozen
+            if not frozen and operation == "get" and "/log/" in key and phase == "after":
+                frozen = True
+                await world.author.append(store, started(1))
+                await world.author.append(store, e.WorkflowCompleted(), task=Ended())
+                assert await store.archive.purge(await stone_of(store))
+                world.clock.advance(PURGED_SINCE_S + 1.0)
+
+        zombie = await ObjectStore.on(MemoryBucket(world.data, freezes), clock=world.clock)
+        assert await zombie.run(RUN) is not None
+        assert frozen
+        assert isinstance((await zombie.commit([late]))[0], FencedOut)
+
+    asyncio.run(play())
+
+
 def test_a_purge_removes_messages_and_their_wake_ups() -> None:
     async def play() -> None:
         world = World(None)

@@ -94,6 +94,7 @@ class Commits:
         await self._index.refresh(entries, since)
         if base is not None and _brings_back(write, base) and base.task.kind == "none":
             await self._runs.unsettle(base)
+        asked_at = self._clock.monotonic()
         made = await self._create(write, log)
         if made is None:
             return await self._overtaken(write, base, task)
@@ -101,7 +102,7 @@ class Commits:
             await self._bucket.delete(layout.log_key(write.run_id, write.after_seq + 1))
             await self._index.drop([key for key, _ in entries])
             return FencedOut(0)
-        await self._finish(write, base, made, last_seq)
+        await self._finish(write, base, made, asked_at)
         await self._runs.segments.committed(write.run_id, made, write.after_seq + 1)
         return Committed(last_seq)
 
@@ -165,14 +166,14 @@ class Commits:
             return log
         return there if there is not None and there.nonce is not None and there.nonce == log.nonce else None
 
-    async def _finish(self, write: Write, base: StoredRun | None, made: LogObject, last_seq: int) -> None:
-        task, taken_at = made.task, made.taken_at
+    async def _finish(self, write: Write, base: StoredRun | None, made: LogObject, asked_at: float) -> None:
+        task, taken_at, last_seq = made.task, made.taken_at, write.events[-1].seq
         view = StoredRun(run_id=write.run_id, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at)
         if base is not None:
             view = msgspec.structs.replace(
                 base, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at
             )
-        view = self._runs.remember(view, read=False)
+        view = self._runs.remember(view, since=asked_at, read=False)
         self._runs.committed(view)
         # A new run that is due needs no `state.json`: its log says all, and the runner that claims it writes one.
         if (base is not None or task.kind != "due") and _wants_saving(view):

@@ -71,21 +71,21 @@ class Runs(Logs):
         return self._known.get(run_id)
 
     def known_s(self, run_id: RunId) -> float:
-        """How long ago this process read or wrote the run."""
+        """How long ago the run was as this process remembers it. A process may be frozen while it reads."""
         return self._clock.monotonic() - self._known_at.get(run_id, -math.inf)
 
     def known_lately(self, run_id: RunId) -> StoredRun | None:
         return self._known.get(run_id) if self.known_s(run_id) <= LATELY_S else None
 
-    def remember(self, view: StoredRun, *, read: bool = True) -> StoredRun:
-        """Adds what was just read or written. What was read of `state.json` counts, even if it seems to be older."""
+    def remember(self, view: StoredRun, *, since: float, read: bool = True) -> StoredRun:
+        """Adds what was read since then, or written. What was read of `state.json` counts, even if it seems older."""
         old = self._known.pop(view.run_id, None)
         if old is not None:
             view = merged(old, view, state=view if read or view.counter >= old.counter else old)
         elif len(self._known) >= KNOWN_MAX:
             self._forget(next(iter(self._known)))
         self._known[view.run_id] = view
-        self._known_at[view.run_id] = self._clock.monotonic()
+        self._known_at[view.run_id] = since
         return view
 
     def _forget(self, run_id: RunId) -> None:
@@ -132,14 +132,14 @@ class Runs(Logs):
 
     async def _load(self, run_id: RunId, before: StoredRun | None, found: tuple[bytes, str] | None) -> StoredRun | None:
         """The run, after `found` was read as its `state.json`. `before`: what was remembered before that."""
-        saved = None if found is None else _state(found[0])
+        since, saved = self._clock.monotonic(), None if found is None else _state(found[0])
         head = 0 if saved is None else saved.head_seq
         firsts = await self.commits(run_id, head)
         etag = None if found is None else found[1]
         if not firsts:
             if saved is None or etag is None:
                 return None
-            return self._read(await self.settled(saved_view(run_id, saved, etag)), before)
+            return self._read(await self.settled(saved_view(run_id, saved, etag)), before, since)
         last = await self.log_object(run_id, firsts[-1])
         if last is None and not await self.purged(run_id):
             raise CorruptLog(f"{layout.log_key(run_id, firsts[-1])} was listed, but is not there")
@@ -153,7 +153,7 @@ class Runs(Logs):
         if saved is not None and etag is not None:
             state = saved_view(run_id, saved, etag)
             view = merged(view, state, state=state)
-        return self._read(await self.settled(view), before)
+        return self._read(await self.settled(view), before, since)
 
     async def settled(self, view: StoredRun) -> StoredRun:
         """The run without its task, if it has ended and its owner settled what it owed.
@@ -197,7 +197,7 @@ class Runs(Logs):
             # The owner was held up, was taken for dead, and the run was brought back.
             await self._index.drop([key])
             return
-        self.remember(settled, read=False)
+        self.remember(settled, since=self._known_at.get(view.run_id, -math.inf), read=False)
 
     async def unsettle(self, view: StoredRun) -> None:
         """Empties the entry of a run that settled, before a commit that brings it back: lists trust what it holds."""
@@ -209,11 +209,11 @@ class Runs(Logs):
         saved = None if found is None else _state(found[0])
         return None if saved is None or found is None else saved_view(entry.run_id, saved, found[1])
 
-    def _read(self, view: StoredRun, before: StoredRun | None) -> StoredRun:
+    def _read(self, view: StoredRun, before: StoredRun | None, since: float) -> StoredRun:
         """What was read counts, even if more is remembered, which may be lost; unless it was added since."""
         if self._known.get(view.run_id) is before:
             self._known.pop(view.run_id, None)
-        return self.remember(view)
+        return self.remember(view, since=since)
 
     async def saved(self, run_id: RunId) -> tuple[StateObject | None, str | None]:
         """`state.json` and its etag, whatever the log says. What is remembered of the run is forgotten."""
@@ -246,7 +246,7 @@ class Runs(Logs):
 
         `alike`: other processes may write exactly the same, so that what is there is no proof that it is ours.
         """
-        saved = state_object(view)
+        saved, since = state_object(view), self._clock.monotonic()
         data = msgspec.json.encode(saved)
         key = layout.state_key(view.run_id)
         try:
@@ -258,7 +258,7 @@ class Runs(Logs):
             if found is None or found[0] != data:
                 raise Changed(key) from error
             etag = found[1]
-        return self.remember(saved_view(view.run_id, saved, etag))
+        return self.remember(saved_view(view.run_id, saved, etag), since=since)
 
     async def move(self, view: StoredRun, task: TaskState, *, alike: bool = False) -> StoredRun | None:
         """Gives the run's task its next state; None if another process was quicker. Raises Unavailable if unclear."""
