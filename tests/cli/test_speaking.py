@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
-from .conftest import FLOWS, Buoy
+from .conftest import ASKING, FLOWS, Buoy, Spawn, until
 
 
 def waiting_ship(buoy: Buoy) -> None:
@@ -118,3 +118,17 @@ def test_all_requests_to_an_unknown_run_are_refused(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     for words in (["answer", "x", "yes"], ["signal", "x", "n"], ["pause", "x"], ["resume", "x"], ["cancel", "x"]):
         assert "no run 'x'" in buoy(*words, code=2).stderr
+
+
+def test_a_run_that_a_terminal_drives_needs_no_worker_while_it_is_paused(buoy: Buoy, spawn: Spawn) -> None:
+    """`buoy run` holds no paused run, and takes it again as soon as it can continue."""
+    process = spawn("run", f"{ASKING}:asked_then_signalled", "--id", "a1")
+    until(lambda: "Ship it?" in process.output(), process)
+    buoy("pause", "a1")
+    until(lambda: buoy.json("ps", "--all")["runs"][0]["document"]["status"] == "paused", process)
+    assert "no worker" not in buoy("why", "a1").stdout
+    assert "no worker" not in buoy("answer", "a1", "yes").stderr
+    found = buoy.json("why", "a1")
+    assert (found["health"], found["wrong"]) == ("idle", [])
+    assert "no worker" not in buoy("resume", "a1").output
+    until(lambda: "signal waited" in process.output(), process)

@@ -175,6 +175,14 @@ MISSING: list[tuple[str, Document, tuple[RunnerFacts, ...], str | None]] = [
     ("queue", doc(Status.PENDING, queue="slow"), ABLE, "serves queue 'slow'"),
     ("env", doc(Status.PENDING, env="test"), ABLE, "env 'test'"),
     ("stack", doc(Status.PENDING, stack="b"), (runner(stack="a"),), "stack 'b'"),
+    ("a client that tends it", doc(Status.PENDING), (runner(role="client", queues=(), tends=("r",)),), None),
+    ("a client of its own run", doc(Status.PENDING), (runner(role="client", tends=("s",)),), "no worker is alive"),
+    (
+        "a dead client",
+        doc(Status.PENDING),
+        (runner(role="client", tends=("r",), proof=LOCK_FREE),),
+        "no worker is alive",
+    ),
     ("any stack will do", doc(Status.PENDING, stack="b"), ABLE, None),
 ]
 

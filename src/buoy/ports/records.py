@@ -177,6 +177,8 @@ class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     unable: tuple[str, ...] = ()
     # "worker", or "client" for a process that only ran something of its own
     role: str = "worker"
+    # Runs that it drives whenever no other runner does, whatever its role. `buoy run` has one.
+    tends: tuple[RunId, ...] = ()
     # None: a record of an earlier release. Then the store decides: a lock where there are lock files, else the process.
     proof: Proof | None = None
     # None: it is not in an allocation of a batch scheduler.

@@ -83,6 +83,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         allocation=info.allocation.job_id if info.allocation is not None and info.proof == "allocation" else None,
         queues=info.queues,
         workflows=info.workflows,
+        tends=info.tends,
         unable=info.unable,
         stack=info.stack,
         env=info.env,

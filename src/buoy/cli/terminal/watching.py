@@ -50,6 +50,7 @@ class Watch:
     async def until_end(self, run_id: RunId, *, new: bool) -> None:
         """Returns when the run has ended, waits for a change of its code, or a stop was asked for."""
         driver = Driver(self.client, self._runner, run_id, self._view.say)
+        await driver.announce()
         # Of a run that was there before, only what happens from now on is shown.
         self._seen = 0 if new else (await self.client.record(run_id)).document.head_seq
         asker = Asker(self.client, self._view, on_terminal=self._ask, advise=lambda leaf: self._advice(run_id, leaf))

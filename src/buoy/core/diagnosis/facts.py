@@ -68,6 +68,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     workflows: dict[str, tuple[str, ...]] = {}
     unable: tuple[str, ...] = ()
+    # Runs that it drives whenever no other runner does, whatever its role.
+    tends: tuple[str, ...] = ()
     stack: str | None = None
     env: str | None = None
     holding: int = 0

@@ -33,12 +33,11 @@ def blocker(loop: LoopFacts) -> str:
 
 
 def can_run(document: Document, runner: RunnerFacts) -> bool:
-    """Whether this runner takes work of that kind: it knows the workflow and serves its queue, stack and env."""
-    return (
+    """Whether this runner takes the run: it has the code, and tends this run or serves its queue, stack and env."""
+    if runner.gone or not knows(runner.workflows, document.workflow) or document.workflow in runner.unable:
+        return False
+    return document.run_id in runner.tends or (
         runner.role == "worker"
-        and not runner.gone
-        and knows(runner.workflows, document.workflow)
-        and document.workflow not in runner.unable
         and document.queue in runner.queues
         and runner.env == document.env
         and (runner.stack is None or document.stack is None or runner.stack == document.stack)
@@ -47,7 +46,8 @@ def can_run(document: Document, runner: RunnerFacts) -> bool:
 
 def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str | None:
     """What keeps every live runner from taking this run, or None if one can."""
-    alive = [each for each in runners if each.role == "worker" and not each.gone]
+    # `buoy run` is no worker, but drives the one run that it tends.
+    alive = [each for each in runners if (each.role == "worker" or document.run_id in each.tends) and not each.gone]
     able = [each for each in alive if can_run(document, each)]
     if able:
         hindered = [text for each in able if (text := hindrance(each)) is not None]

@@ -92,6 +92,7 @@ def _facts(runner: RunnerRecord) -> RunnerFacts:
         role=info.role,
         queues=info.queues,
         workflows=info.workflows,
+        tends=info.tends,
         unable=info.unable,
         stack=info.stack,
         env=info.env,

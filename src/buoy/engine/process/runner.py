@@ -131,7 +131,7 @@ class Runner:
     async def _say_that_it_stops(self) -> None:
         """Takes this runner out of every queue, so that other runners stop counting on it."""
         if self.gone is None and self._registered:
-            self.info = msgspec.structs.replace(self.info, queues=())
+            self.info = msgspec.structs.replace(self.info, queues=(), tends=())
             await self._departure.ask(self._leave_queues())
 
     async def _leave_queues(self) -> None:

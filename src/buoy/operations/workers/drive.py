@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from buoy.core.diagnosis.facts import Facts, ProgressFacts, RunnerFacts
 from buoy.core.explain.phrases import runner_text
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
@@ -42,6 +44,14 @@ class Driver:
         self._said = ""
         self._children: dict[RunId, Driver] = {}
         self._tends_children = children
+
+    async def announce(self) -> None:
+        """Publishes that this process tends the run. Otherwise others find no worker for it while no runner holds it,
+        for example while it is paused."""
+        info = self._runner.info
+        if self.run_id not in info.tends:
+            self._runner.info = msgspec.structs.replace(info, tends=(*info.tends, self.run_id))
+            await self._client.store.register(self._runner.info)
 
     async def tend(self) -> tuple[Document, Facts | None]:
         """The current state of the run. If no runner drives it, this process takes it."""
