@@ -90,12 +90,12 @@ class RefusedIsLost(NeverLookAgain):
         async def save(self: Runs, view: StoredRun, *, alike: bool = False) -> StoredRun:
             saved = state_object(view)
             data, key = msgspec.json.encode(saved), layout.state_key(view.run_id)
-            bucket, seen = self._bucket, view.etag
+            bucket, seen, since = self._bucket, view.etag, self._clock.monotonic()
             try:
                 etag = await (bucket.create(key, data) if seen is None else bucket.replace(key, data, seen))
             except Exists as error:
                 raise Changed(key) from error
-            return self.remember(saved_view(view.run_id, saved, etag))
+            return self.remember(saved_view(view.run_id, saved, etag), since=since)
 
         self.patch(Runs, "save", save)
         super().install(world)
