@@ -22,12 +22,12 @@ from buoy.ports.maintenance import Remains, RunCopy, TaskFound, Tombstone
 from buoy.ports.records import Message
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
-from buoy.stores.objects.graves import grave, tombstones
 from buoy.stores.objects.inbox.dedupe_ids import short_id, with_ids_before
 from buoy.stores.objects.index.entries import Entry, Index, each
 from buoy.stores.objects.records import LogObject, StoredRun, TaskState, listed_entries, newer_task
 from buoy.stores.objects.remains import index_entries, remains
 from buoy.stores.objects.runs import Runs
+from buoy.stores.objects.tombstones import tombstone_object, tombstones
 from buoy.stores.store_clock import StoreClock
 
 # Events in one object: few objects to write, and none too large to be read for a page of events.
@@ -205,16 +205,16 @@ class ObjectArchive:
         entries: list[Entry] = [(layout.purge_key(run_id), b"{}")]
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
-        there = await self._put_log(run_id, view.head_seq + 1, grave(tombstone, view.task))
+        there = await self._put_log(run_id, view.head_seq + 1, tombstone_object(tombstone, view.task))
         if there.purged is None:
             await self._index.drop([layout.purge_key(run_id)])
         return there.purged
 
     async def remains(self, run_id: RunId) -> Remains | None:
         found = await remains(self._bucket, self._runs, check_run_id(run_id))
-        return None if found is None or await self._isgrave(run_id) else found
+        return None if found is None or await self._ends_with_tombstone(run_id) else found
 
-    async def _isgrave(self, run_id: RunId) -> bool:
+    async def _ends_with_tombstone(self, run_id: RunId) -> bool:
         """Whether the log ends with a tombstone. One whose end cannot be read does not."""
         try:
             return await self.tombstone(run_id) is not None
@@ -228,7 +228,7 @@ class ObjectArchive:
             return False
         await self._index.add([(layout.purge_key(run_id), b"{}")])
         # As a purge does: from here on the run is not there, and a crash leaves what the next purge completes.
-        there = await self._put_log(run_id, tombstone.head_seq + 1, grave(tombstone, TaskState("none", 1)))
+        there = await self._put_log(run_id, tombstone.head_seq + 1, tombstone_object(tombstone, TaskState("none", 1)))
         if there.purged is None:
             await self._index.drop([layout.purge_key(run_id)])
             return False
@@ -254,7 +254,7 @@ class ObjectArchive:
         found = await self._bucket.get(key)
         if found is not None and await self._runs.has_tombstone(run_id):
             return
-        data = msgspec.json.encode(grave(tombstone, TaskState("none", 1)))
+        data = msgspec.json.encode(tombstone_object(tombstone, TaskState("none", 1)))
         try:
             await (self._bucket.create(key, data) if found is None else self._bucket.replace(key, data, found[1]))
         except (Exists, Changed):
@@ -273,7 +273,7 @@ class ObjectArchive:
         there = await self._runs.log_object(run_id, 1)
         if there is not None:
             return False
-        made = grave(tombstone, TaskState("none", 1))
+        made = tombstone_object(tombstone, TaskState("none", 1))
         return (await self._put_log(run_id, 1, made)).purged == tombstone
 
     async def half_purged(self) -> list[RunId]:

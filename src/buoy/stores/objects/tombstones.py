@@ -1,4 +1,4 @@
-"""Graves in objects: the tombstones of purged runs, found among all runs, and those that come from elsewhere.
+"""Tombstones in objects: those of purged runs, found among all runs, and those that come from elsewhere.
 
 Invariants: a tombstone is at the first place of a log, which every new run of that id would take. Of a purged run
 nothing but one or two objects of its log is left; so a listing shows which runs may be purged, and only those are read.
@@ -21,7 +21,7 @@ PAGE = 1_000
 _LEFT_MAX = 2
 
 
-def grave(tombstone: Tombstone, task: TaskState) -> LogObject:
+def tombstone_object(tombstone: Tombstone, task: TaskState) -> LogObject:
     """What is in the log of a purged run."""
     return LogObject(tombstone.head_seq, msgspec.Raw(b"[]"), NULL, task, purged=tombstone)
 
