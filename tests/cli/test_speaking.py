@@ -132,3 +132,10 @@ def test_a_run_that_a_terminal_drives_needs_no_worker_while_it_is_paused(buoy: B
     assert (found["health"], found["wrong"]) == ("idle", [])
     assert "no worker" not in buoy("resume", "a1").output
     until(lambda: "signal waited" in process.output(), process)
+
+
+def test_plain_words_for_a_form_are_refused_with_an_example(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:several", "--id", "s1")
+    buoy("worker", str(FLOWS), "--until-idle")
+    told = buoy("answer", "s1", "Kiel", "--question", "s1/ask#4/0", code=2).stderr
+    assert "the answer is not JSON" in told and "the question is a form: answer with JSON such as {" in told

@@ -8,6 +8,7 @@ from buoy.cli.terminal.render import one_line
 from buoy.core.explain.phrases import expected_text, shortened
 from buoy.core.log.form_fields import example_of
 from buoy.core.log.questions import Question
+from buoy.errors import BadInput
 from buoy.operations.targets.inputs import parse_json
 
 _ANSWER_CHARS_MAX = 60
@@ -21,7 +22,11 @@ def parse_answer(question: Question, text: str) -> object:
                 return parse_json(text, "the answer")
             return [part.strip() for part in text.split(",") if part.strip()]
         case "form":
-            return parse_json(text, "the answer")
+            try:
+                return parse_json(text, "the answer")
+            except BadInput as error:
+                example = example_of(question.schema or {})
+                raise BadInput(f"{error}; the question is a form: answer with JSON such as {example}") from error
         case "confirm" | "choose":
             return text.strip()
         case _:
