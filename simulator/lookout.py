@@ -15,7 +15,7 @@ from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.engine.services.heartbeat import Beating, Heartbeat
 from buoy.errors import Problem
-from buoy.ports.records import Progress, RunnerInfo, SweepHealth
+from buoy.ports.records import DEREGISTERED, Progress, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
@@ -118,7 +118,7 @@ class Lookout(Process):
         await self.sweeper.stop()
         self._beats.stop()
         try:
-            await self._store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+            await self._store.declare_dead(self.id, DEREGISTERED, cause="interrupted", evidence={"runner": self.id})
         except Problem as problem:
             self.tell(f"could not say good-bye: {problem}")
         self.exit()

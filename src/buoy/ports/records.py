@@ -236,6 +236,10 @@ class Beat(msgspec.Struct, frozen=True):
     stuck: tuple[RunId, ...] = ()  # runs whose code waits, with nothing open that could wake it
 
 
+# `gone_why` of a runner that deregistered. That of any other is the proof of its death, in words for people.
+DEREGISTERED = "stopped"
+
+
 class RunnerRecord(msgspec.Struct, frozen=True):
     """A runner as the store has it. Times are the store's."""
 
@@ -243,7 +247,7 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     registered_at: StoreTime
     beat_at: StoreTime
     beat: Beat
-    # Set once, never cleared: dead is final. "stopped" for a runner that deregistered.
+    # Set once, never cleared: dead is final.
     gone_at: StoreTime | None = None
     gone_why: str | None = None
     suspected_at: StoreTime | None = None  # the first of two looks across hosts

@@ -12,7 +12,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNNERS_GONE_SHOWN
 from buoy.core.times import StoreTime
 from buoy.ports.host import Liveness, Sight
-from buoy.ports.records import RunnerRecord
+from buoy.ports.records import DEREGISTERED, RunnerRecord
 from buoy.ports.store import Store
 
 
@@ -48,6 +48,11 @@ class Fleet:
         record = self.records.get(runner)
         found = None if record is None else record.beat.progress.get(run_id)
         return None if found is None else ProgressFacts(found.at, found.done, found.total, found.note, found.leaf)
+
+
+def was_lost(record: RunnerRecord) -> bool:
+    """Whether others declared it dead. A runner that deregistered was not lost."""
+    return record.gone_at is not None and record.gone_why != DEREGISTERED
 
 
 async def read_fleet(

@@ -17,7 +17,7 @@ from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.host.threads import SystemThreads
 from buoy.ports.host import Clock
-from buoy.ports.records import Progress, SweepHealth
+from buoy.ports.records import DEREGISTERED, Progress, SweepHealth
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
@@ -78,7 +78,7 @@ class SweeperProcess:
         try:
             if self.gone is None:
                 await self._beats.last(self.store)
-                await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+                await self.store.declare_dead(self.id, DEREGISTERED, cause="interrupted", evidence={"runner": self.id})
         finally:
             # If it cannot deregister, its end is proven by its lock.
             self.liveness.withdraw(self.id)

@@ -37,7 +37,7 @@ from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.library import SpecLibrary
 from buoy.engine.spec.runtime import SpecKit
 from buoy.ports.host import AttemptSpans, Clock, Ids, Shell, Threads
-from buoy.ports.records import Progress, Released, RunnerInfo, SweepHealth
+from buoy.ports.records import DEREGISTERED, Progress, Released, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
 
 _CLOSE_S = 2.0
@@ -173,7 +173,7 @@ class Runner:
 
     async def _say_good_bye(self) -> int:
         """Makes due for others what it may still hold in the store, for example after an unclear answer."""
-        last = self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+        last = self.store.declare_dead(self.id, DEREGISTERED, cause="interrupted", evidence={"runner": self.id})
         return 0 if await self._departure.ask(last, registered=self._registered) else 1
 
     def declared_gone(self, why: str) -> None:

@@ -22,14 +22,13 @@ from buoy.engine.spec.workflow import stored_workflow
 from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
 from buoy.operations.access import StoreAccess
 from buoy.ports.records import RunnerRecord
+from buoy.recovery.fleet import was_lost
 
 # Lots whose logs are read to tell which of their jobs run.
 _LOTS_READ_MAX = 256
 _READS_AT_ONCE = 16
 # Runners that are gone, among which the last owner of a lot is looked for.
 _GONE_READ_MAX = 200
-# Why a runner is gone that deregistered.
-_STOPPED = "stopped"
 
 
 class BatchLog(msgspec.Struct, frozen=True):
@@ -123,7 +122,7 @@ async def _lot(
 
 def _lost(last: RunnerRecord | None) -> str | None:
     """Why the last owner of a lot is gone. One that stopped by itself was not lost."""
-    if last is None or last.gone_at is None or last.gone_why == _STOPPED:
+    if last is None or not was_lost(last):
         return None
     if last.info.allocation is not None:
         return last.gone_why or "its allocation ended"

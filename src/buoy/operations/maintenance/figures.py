@@ -16,7 +16,7 @@ from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.maintenance import CountsRequests
 from buoy.ports.records import RunnerRecord, RunQuery, RunRecord
 from buoy.ports.store import Store
-from buoy.recovery.fleet import read_fleet
+from buoy.recovery.fleet import read_fleet, was_lost
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweepers_of
 
 # A scrape reads so many logs, and so many events of each.
@@ -93,13 +93,9 @@ async def _takeovers(store: Store, runs: Sequence[RunRecord]) -> list[Takeover]:
 
 def _died(record: RunnerRecord) -> bool:
     """Declared dead by others. A runner that stopped has beaten its last at that same moment."""
-    return record.gone_at is not None and record.info.role == "worker" and record.gone_why != _STOPPED
+    return was_lost(record) and record.info.role == "worker"
 
 
 def _detected_s(record: RunnerRecord) -> float:
     assert record.gone_at is not None
     return max(0.0, record.gone_at - record.beat_at)
-
-
-# What a runner writes as its own good-bye (`engine.process.runner`).
-_STOPPED = "stopped"

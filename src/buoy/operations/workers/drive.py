@@ -23,7 +23,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
 from buoy.engine.read_log import read_log
 from buoy.errors import StoreUnusable
-from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
+from buoy.ports.records import DEREGISTERED, Evidence, RunQuery, RunRecord, Task
 from buoy.recovery.evidence import facts_of_page
 from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.sweep.resume_paused import takes_input
@@ -172,7 +172,7 @@ def _why(record: RunRecord, owner: RunnerFacts | None) -> tuple[str, Evidence]:
             return "created", {}
         case Status.INTERRUPTED:
             return "interrupted", {}
-        case _ if owner is not None and owner.gone and owner.gone_why != "stopped":
+        case _ if owner is not None and owner.gone and owner.gone_why != DEREGISTERED:
             proof: Evidence = dict(owner.proof) if owner.proof else {"proof": owner.gone_why or "not registered"}
             return "taken_over", {"runner": owner.id, "pid": owner.pid, **proof}
         case _:
