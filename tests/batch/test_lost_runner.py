@@ -24,7 +24,8 @@ FAILS: list[dict[str, Any]] = [{"id": "a", "run": "[ -e go ]"}]
 def _killed(batch: Batch) -> None:
     batch.submit({"name": "held", "steps": HELD})
     runner = batch.runner()
-    wait_until(lambda: batch.jobs()["b"]["status"] == "running")
+    # Its start is in the log before its process is there.
+    wait_until(lambda: batch.seen() == ["b"] and batch.jobs()["b"]["status"] == "running")
     runner.kill()
     runner.wait(PATIENCE_S)
 
