@@ -174,7 +174,9 @@ class Runner:
     async def _say_good_bye(self) -> int:
         """Makes due for others what it may still hold in the store, for example after an unclear answer."""
         last = self.store.declare_dead(self.id, DEREGISTERED, cause="interrupted", evidence={"runner": self.id})
-        return 0 if await self._departure.ask(last, registered=self._registered) else 1
+        told = await self._departure.ask(last, registered=self._registered)
+        # Before it was registered it has claimed nothing.
+        return 0 if told or not self._registered else 1
 
     def declared_gone(self, why: str) -> None:
         """Another process declared this runner dead, which is final: drops everything that it drives. Any thread."""

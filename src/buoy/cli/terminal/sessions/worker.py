@@ -6,6 +6,7 @@ Apart from the command: the parent of several workers does not load the engine.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import TextIO
 
@@ -95,7 +96,13 @@ async def work(
         if parent is not None:
             parent.listen(stop.ask, end_within_s=order.grace_s + PARENT_ENDED_MARGIN_S)
         async with AsyncExitStack() as opened:
-            process = await _open_patiently(opened, configured_store(store), order, stop, report)
+            url = configured_store(store)
+
+            async def open_once() -> Worker:
+                found = open_worker(url, order.registry, queues=order.queues, options=order.options)
+                return await opened.enter_async_context(found)
+
+            process = await _patiently(open_once, order, stop, report)
             if process is None:
                 left, gone = 0, None
             else:
@@ -107,16 +114,18 @@ async def work(
     return left, gone
 
 
-async def _open_patiently(
-    opened: AsyncExitStack, url: str, order: WorkerOrder, stop: Stop, report: Reporter
+async def _patiently(
+    once: Callable[[], Awaitable[Worker]], order: WorkerOrder, stop: Stop, report: Reporter
 ) -> Worker | None:
     """The worker, as soon as its store gives an answer. None: it was stopped while it waited for that."""
     pause_s = _OPEN_PAUSE_S
     while not stop.asked.is_set():
         try:
-            found = open_worker(url, order.registry, queues=order.queues, options=order.options)
-            return await opened.enter_async_context(found)
+            return await once()
         except Unavailable as error:
+            if stop.name is not None:
+                report.trouble(str(error))
+                return None
             if order.until_idle:
                 raise
             report.trouble(f"{error}; the worker waits for its store")
@@ -131,18 +140,18 @@ async def _drive(
 ) -> int:  # fmt: skip
     """Until a stop: how many runs still execute."""
     hear(process.runner, process.sweeper, report)
+
+    async def start_once() -> Worker:
+        # Under the same id each time: a try whose answer was lost may have registered it.
+        await stop.interrupts(process.start(sweeps=order.sweeps, schedules=True))
+        return process
+
     try:
-        try:
-            await stop.interrupts(process.start(sweeps=order.sweeps, schedules=True))
-        except Unavailable as error:
-            if stop.name is None:
-                raise
-            report.trouble(str(error))
-            return await process.stop(stop.name)
-        _print_started(process, order, report)
-        if parent is not None:
-            parent.announce(process.info.id)
-        await _until_stop(process, order, stop, report)
+        if await _patiently(start_once, order, stop, report) is not None:
+            _print_started(process, order, report)
+            if parent is not None:
+                parent.announce(process.info.id)
+            await _until_stop(process, order, stop, report)
     finally:
         left = await process.stop(stop.name or "idle")
     return left
