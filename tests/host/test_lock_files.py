@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -154,3 +155,18 @@ def test_only_files_that_no_process_holds_are_left_behind_and_cleared(tmp_path: 
 
 def test_a_folder_that_is_not_there_has_nothing_left_behind(tmp_path: Path) -> None:
     assert asyncio.run(LockFiles(tmp_path / "none").left_behind()) == []
+
+
+@pytest.mark.parametrize(("number", "advice"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "permissions")])
+def test_a_lock_file_that_cannot_be_made_has_the_advice_for_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    locks = LockFiles(tmp_path)
+    monkeypatch.setattr(os, "write", fail)
+    with pytest.raises(StoreUnusable, match=f"{os.strerror(number)}.*; .*{advice}"):
+        locks.announce(R1)
+    monkeypatch.undo()
+    locks.withdraw(R1)

@@ -44,6 +44,10 @@ _BYTES_MAX = 4096
 _SUFFIX = ".lock"
 # Files that one look goes through: a sweep must not take minutes. The next one continues: removed files are gone.
 _FILES_MAX = 2_000
+_ADVICE = {
+    errno.ENOSPC: "its disk is full; free some space",
+    errno.EDQUOT: "the disk quota of this user is used up; free some space",
+}
 
 
 class LockState(NamedTuple):
@@ -86,10 +90,8 @@ class LockFiles:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, msgspec.json.encode(_this_process(runner)))
             except OSError as error:
-                raise StoreUnusable(
-                    f"the lock file {path} cannot be made and locked: {error}; "
-                    "correct the permissions, and use each runner id once"
-                ) from error
+                advice = _ADVICE.get(error.errno or 0, "correct the permissions, and use each runner id once")
+                raise StoreUnusable(f"the lock file {path} cannot be made and locked: {error}; {advice}") from error
 
     def withdraw(self, runner: RunnerId) -> None:
         """Gives the lock back, and takes the file away while it is still locked."""
