@@ -139,3 +139,22 @@ def test_plain_words_for_a_form_are_refused_with_an_example(buoy: Buoy) -> None:
     buoy("worker", str(FLOWS), "--until-idle")
     told = buoy("answer", "s1", "Kiel", "--question", "s1/ask#4/0", code=2).stderr
     assert "the answer is not JSON" in told and "the question is a form: answer with JSON such as {" in told
+
+
+def test_a_question_with_the_longest_names_can_be_answered(buoy: Buoy) -> None:
+    run, step, module = "r" * 128, "s" * 128, "m" * 128
+    spec = buoy.folder / "long.yaml"
+    question = "ask: {title: Ship it?, kind: confirm}"
+    spec.write_text(f"name: long\nsteps:\n  - id: {step}\n    modules:\n      - id: {module}\n        {question}\n")
+    buoy("start", str(spec), "--id", run)
+    buoy.drive()
+    buoy("answer", run, "yes")
+    buoy.drive()
+    assert buoy.json("show", run)["document"]["status"] == "completed"
+
+
+def test_a_signal_may_have_the_longest_dedupe_id(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    for duplicate in (False, True):
+        assert buoy.json("signal", "s1", "packed", "--dedupe", "d" * 256)["duplicate"] is duplicate
+    assert "1 to 256 printable characters" in buoy("signal", "s1", "packed", "--dedupe", "d" * 257, code=2).stderr

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import NewType
 
-from buoy.core.limits import DEDUPE_CHARS_MAX, NAME_CHARS_MAX, RUN_ID_CHARS_MAX
+from buoy.core.limits import DEDUPE_CHARS_MAX, MESSAGE_DEDUPE_CHARS_MAX, NAME_CHARS_MAX, RUN_ID_CHARS_MAX
 from buoy.errors import BadInput
 
 RunId = NewType("RunId", str)
@@ -58,11 +58,16 @@ def check_name(text: str, what: str) -> str:
     return text
 
 
-def check_dedupe(text: str) -> str:
+def check_dedupe(text: str, chars_max: int = DEDUPE_CHARS_MAX) -> str:
     """The text as a dedupe id, or a clear refusal."""
-    if not text or len(text) > DEDUPE_CHARS_MAX or not text.isprintable():
-        raise BadInput(f"dedupe id {text[:60]!r} is not allowed: 1 to {DEDUPE_CHARS_MAX} printable characters")
+    if not text or len(text) > chars_max or not text.isprintable():
+        raise BadInput(f"dedupe id {text[:60]!r} is not allowed: 1 to {chars_max} printable characters")
     return text
+
+
+def check_message_dedupe(text: str) -> str:
+    """The dedupe id of a message as it is stored, or a clear refusal."""
+    return check_dedupe(text, MESSAGE_DEDUPE_CHARS_MAX)
 
 
 def leaf_id(scope: str, name: str, occurrence: int) -> LeafId:

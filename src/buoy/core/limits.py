@@ -47,6 +47,8 @@ PATTERN_SIZE_MAX = 5_000
 RUN_ID_CHARS_MAX = 128
 NAME_CHARS_MAX = 128
 DEDUPE_CHARS_MAX = 256
+# As stored, with the kind of the message before it. That of an answer is the question's id: a run, its step and module.
+MESSAGE_DEDUPE_CHARS_MAX = 1_024
 
 # A log is replayed from its first event. Beyond this, `continue_as_new` is the way.
 LOG_EVENTS_MAX = 200_000

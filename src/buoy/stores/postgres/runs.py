@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from buoy.core import limits
-from buoy.core.ids import RunId, check_dedupe
+from buoy.core.ids import RunId, check_message_dedupe
 from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.log.document import Document, document
 from buoy.core.log.inbox_room import check_room
@@ -113,7 +113,7 @@ def landed(connection: Connection, writes: Sequence[Write]) -> list[Outcome | No
 
 def send_work(message: Message) -> Work[Receipt]:
     """The statement that puts a message into its run's inbox, and wakes a run that no runner holds."""
-    check_dedupe(message.dedupe)
+    check_message_dedupe(message.dedupe)
     body, run_id = bytes(message.body), message.run_id
     if len(body) > MESSAGE_BYTES_MAX:
         raise TooLarge(

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.ids import RunId, check_dedupe
+from buoy.core.ids import RunId, check_message_dedupe
 from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.log.document import Document, document
 from buoy.core.log.events import Event
@@ -151,7 +151,7 @@ def messages(connection: sqlite3.Connection, run_id: RunId, after: int, limit: i
 
 def send_work(message: Message, clock: StoreClock) -> Work[Receipt]:
     """The transaction that puts a message into its run's inbox and wakes a run that no runner holds."""
-    check_dedupe(message.dedupe)
+    check_message_dedupe(message.dedupe)
     body, now = bytes(message.body), clock.now()
     if len(body) > MESSAGE_BYTES_MAX:
         raise TooLarge(

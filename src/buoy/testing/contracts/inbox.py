@@ -11,9 +11,9 @@ import pytest
 
 from buoy.core import limits
 from buoy.core.ids import RunId
-from buoy.core.limits import MESSAGE_BYTES_MAX
+from buoy.core.limits import MESSAGE_BYTES_MAX, MESSAGE_DEDUPE_CHARS_MAX
 from buoy.core.log.events import ErrorInfo, MessageRefused, WorkflowFailed
-from buoy.errors import InboxFull, TooLarge, UnknownRun
+from buoy.errors import BadInput, InboxFull, TooLarge, UnknownRun
 from buoy.ports.records import Ended, Held, Receipt
 from buoy.testing.contracts.harness import Contract, StoreHarness, claimed, message, register, with_harness
 
@@ -60,6 +60,16 @@ class InboxContract(Contract):
         assert await other.send(message(RUN, "again", b"2")) == Receipt(2, duplicate=True)
         assert await store.send(message(RUN, "third")) == Receipt(3)
         assert [bytes(each.body) for each in await other.inbox(RUN, after=1)] == [b"1", b'{"to": "you"}']
+
+    @with_harness
+    async def test_a_message_may_be_the_answer_to_the_longest_question_id(self, harness: StoreHarness) -> None:
+        (store,) = await harness.open_many(1)
+        await harness.author(RUN).create(store)
+        longest = "a" * MESSAGE_DEDUPE_CHARS_MAX
+        assert await store.send(message(RUN, longest)) == Receipt(1)
+        assert await store.send(message(RUN, longest)) == Receipt(1, duplicate=True)
+        with pytest.raises(BadInput):
+            await store.send(message(RUN, f"{longest}a"))
 
     @with_harness
     async def test_a_dedupe_id_sent_by_all_at_once_is_stored_once(self, harness: StoreHarness) -> None:

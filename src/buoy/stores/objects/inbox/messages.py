@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from buoy.core.ids import RunId, RunnerId, check_dedupe
+from buoy.core.ids import RunId, RunnerId, check_message_dedupe
 from buoy.core.limits import MESSAGE_BYTES_MAX, SEND_TRIES_MAX
 from buoy.core.log.inbox_room import check_room, may_be_full
 from buoy.errors import CorruptLog, TooLarge, Unavailable, UnknownRun
@@ -46,7 +46,7 @@ class Inboxes:
         self._ids = InboxIds(bucket)
 
     async def send(self, message: Message) -> Receipt:
-        check_dedupe(message.dedupe)
+        check_message_dedupe(message.dedupe)
         if len(bytes(message.body)) > MESSAGE_BYTES_MAX:
             raise TooLarge(
                 f"the {message.kind} for {message.run_id} has {len(bytes(message.body)):,} bytes, the limit is "
