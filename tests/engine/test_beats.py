@@ -17,6 +17,7 @@ from buoy.errors import Unavailable
 from buoy.host.clock import SystemClock
 from buoy.ports.host import Clock
 from buoy.ports.records import Beat, Progress
+from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S, until
 
 # The beat's thread outlives the loop by up to a second; the last thing that this process does is to wait for it.
@@ -62,12 +63,13 @@ class _Runner:
         self.clock: Clock = SystemClock()
         self.progress: dict[RunId, Progress] = {}
         self.gone: list[str] = []
+        self.errors = 0
 
     def holding(self) -> int:
         return len(self.progress)
 
     def troubles(self) -> tuple[int, str | None]:
-        return 0, None
+        return self.errors, "it rained" if self.errors else None
 
     def sweep_health(self) -> None:
         return None
@@ -111,6 +113,18 @@ async def test_progress_that_is_over_is_taken_back_before_the_next_beat_is_due()
     await sent.loop.run()
     assert [list(beat.progress) for beat in sent.beats] == [["a"], []]
     assert runner.gone == []
+
+
+async def test_a_beat_says_how_long_ago_the_last_error_was() -> None:
+    runner, clock = _Runner(), ManualClock()
+    runner.clock = clock
+    sent: Any = _Sent(9, runner)
+    loop = Heartbeat(runner, lambda: sent, fences=False)
+    for errors in (0, 2, 2, 3):
+        clock.advance(100.0)
+        runner.errors = errors
+        await loop.last(sent)
+    assert [(each.errors, each.error_age_s) for each in sent.beats] == [(0, 0.0), (2, 0.0), (2, 100.0), (3, 0.0)]
 
 
 class _Store:

@@ -97,6 +97,9 @@ DOCUMENT_LIST_MAX = 50
 # A beat every 30 s; silence is suspect after four of them.
 BEAT_S = 30.0
 SUSPECT_AFTER_S = 120.0
+# An error that a runner met is a trouble for so long after the last one. Later it is a figure of the past: the store
+# answers again, the loop goes its way.
+ERRORS_FRESH_S = 600.0
 # An attempt to beat that hangs (a connection that was cut silently) is given up: several fit into the time before
 # the runner fences itself.
 BEAT_ATTEMPT_S = 20.0

@@ -230,6 +230,7 @@ class Beat(msgspec.Struct, frozen=True):
     holding: int = 0
     errors: int = 0
     last_error: str | None = None
+    error_age_s: float = 0.0  # of its last error, at the time of the beat
     progress: dict[RunId, Progress] = {}
     sweep: SweepHealth | None = None  # None: this runner does not sweep
     loop_held: LoopHeld | None = None
@@ -254,9 +255,8 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     suspected_beat: int | None = None
     # Why its record cannot be read; then only its id is certain. Such a runner may live.
     unreadable: str | None = None
-    # Of a glance: the runner has beaten since this record was read, so its beat is not the last one...
+    # Of a glance: the runner has beaten since this record was read; for how long, by our clock, it has not.
     beaten: bool = False
-    # ...and for how long this process has seen no beat of it, by its own clock.
     quiet_s: float = 0.0
 
 

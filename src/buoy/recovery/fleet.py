@@ -95,6 +95,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         holding=record.beat.holding,
         errors=record.beat.errors,
         last_error=record.beat.last_error,
+        error_age_s=record.beat.error_age_s,
     )
 
 

@@ -75,6 +75,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     holding: int = 0
     errors: int = 0
     last_error: str | None = None
+    # Of its last error, by its own clock.
+    error_age_s: float = 0.0
 
     @property
     def gone(self) -> bool:

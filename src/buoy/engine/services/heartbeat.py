@@ -77,6 +77,9 @@ class Heartbeat:
         self._held_sent = False
         self.errors = 0
         self.last_error: str | None = None
+        # How many errors the beats have told, and when the last of them came.
+        self._errors_known = 0
+        self._error_at = 0.0
 
     def stop(self) -> None:
         self._stopped = True
@@ -174,14 +177,18 @@ class Heartbeat:
         progress = dict(self._runner.progress)
         self._sent = {run: each.at for run, each in progress.items()}
         errors, last_error = self._runner.troubles()
+        now, errors = self._runner.clock.monotonic(), errors + self.errors
+        if errors != self._errors_known:
+            self._errors_known, self._error_at = errors, now
         sweep = self._runner.sweep_health()
         self._swept_at = None if sweep is None else sweep.at
         self._held_sent = self._held is not None
         return Beat(
             number=self._number,
             holding=self._runner.holding(),
-            errors=errors + self.errors,
+            errors=errors,
             last_error=last_error or self.last_error,
+            error_age_s=now - self._error_at if errors else 0.0,
             progress=progress,
             sweep=sweep,
             loop_held=self._held,

@@ -13,7 +13,7 @@ from buoy.core.diagnosis.takers import hindrance
 from buoy.core.durations import in_words
 from buoy.core.explain.jobs import waits_for_slurm
 from buoy.core.explain.phrases import runner_text
-from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
+from buoy.core.limits import BEAT_S, ERRORS_FRESH_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
@@ -195,7 +195,7 @@ def _runner_troubles(fleet: Fleet, counts: ActiveCounts) -> list[str]:
         elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:
             rule = f"a beat should come every {in_words(BEAT_S)}, and nothing proves that its process has ended"
             found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}: {rule}")
-        if each.errors:
+        if each.errors and each.error_age_s <= ERRORS_FRESH_S:
             found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
     if counts.alone and not any(each.role == "worker" for each in fleet.living):
         found.append("runs wait for a worker, and none is alive: start `buoy worker FILE.py`, for specs without a file")
