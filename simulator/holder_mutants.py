@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core.diagnosis.facts import Facts
-from buoy.core.ids import RunId
+from buoy.core.ids import RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.state import State
 from buoy.core.remedy.plan import RecoveryPlan
@@ -22,9 +22,11 @@ from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner import Runner
 from buoy.engine.run.ledger import Ledger
 from buoy.host import lock_files
-from buoy.ports.records import Committed, Outcome, RunRecord, Task
+from buoy.ports.records import Committed, Outcome, RunRecord, Task, Wants
+from buoy.ports.store import Store
 from buoy.recovery import remedies
 from buoy.stores.objects.records import StoredRun
+from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
 from simulator.mutants import Mutant
 
@@ -181,6 +183,32 @@ class LockAnyInode(Mutant):
         self.patch(lock_files, "_locked", locked)
 
 
+class DeadMayClaim(Mutant):
+    """A runner that was declared gone is given tasks, until it notices."""
+
+    name = "dead-may-claim"
+    rules = ("who is gone gets no task",)
+    stores = ("objects",)
+    enough = 60
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asking: set[RunnerId] = set()
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        self._asking.add(runner)
+        try:
+            return await store.claim_tasks(runner, wants, limit)
+        finally:
+            self._asking.discard(runner)
+
+    def install(self, world: World) -> None:
+        async def why(runners: Runners, runner: RunnerId) -> str | None:
+            return None if runner in self._asking else await real(runners, runner)
+
+        real = self.patch(Runners, "why_not_living", why)
+
+
 HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     KeepRelease,
     EffectsAfterClose,
@@ -191,4 +219,5 @@ HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     RemedyUnderOwner,
     KnownForEver,
     LockAnyInode,
+    DeadMayClaim,
 )

@@ -27,6 +27,7 @@ NEAR: dict[str, dict[str, int]] = {
     "complete-what-never-ran": {"objects": 1, "sqlite": 1},
     "complete-without-commit": {"objects": 1, "sqlite": 1},
     "consume-twice": {"objects": 2, "sqlite": 1},
+    "dead-may-claim": {"objects": 8},
     "death-not-told": {"objects": 1, "sqlite": 1},
     "detached-child-forgotten": {"objects": 812},
     "drop-kept-leaves": {"sqlite": 27},

@@ -185,11 +185,14 @@ class _Observed:
         return found
 
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
-        holders = self._world.witness.holders
+        holders, dead = self._world.witness.holders, self._process.buried
         since = holders.moves
         tasks = await self._world.mutant.claim_tasks(self._store, runner, wants, limit)
         for task in tasks:
             self._process.tell(f"{task.run_id}: took the task ({task.cause})")
+            if dead:
+                text = f"{self._process.name} got that of {task.run_id}, and was declared gone before it asked"
+                self._world.witness.broken("who is gone gets no task", text)
             other = holders.takes(task.run_id, self._process.name, self._world.counted_on(), since)
             if other is not None and task.run_id not in self._world.damaged:
                 text = f"{task.run_id}: {self._process.name} took its task, which {other} holds"
@@ -248,6 +251,8 @@ class _Observed:
         about = self._world.processes.get(runner)
         silent_s = None if about is None else about.silent_s(self._process)
         released = await self._store.declare_dead(runner, why, cause=cause, evidence=evidence, beat_number=beat_number)
+        if about is not None:
+            about.buried |= released is not None
         self._process.tell(f"buried {runner} ({why}), {released} runs due")
         if released is not None and silent_s is not None and silent_s < SUSPECT_AFTER_S - _ROUNDING_S:
             text = f"{self._process.name} buries {runner}, which is alive and has beaten {silent_s:.1f} s ago"

@@ -68,6 +68,8 @@ class Process:
         self.clock = SimClock(world.kernel, world.wall_of(name))
         self.ids = SimIds(name)
         self.gone = False
+        # The same, and the store has said that it is so.
+        self.buried = False
         # When the store took its last beat.
         self.beaten_at = world.kernel.time
         # Things that it still wants to say to runs: until then nothing is at rest.

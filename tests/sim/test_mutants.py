@@ -28,7 +28,12 @@ AT_THE_MOMENT = {
     *("runs end when all is answered", "what was promised is started", "no living runner is declared dead"),
     *("a replay gives the same end", "a suspect is driven alone", "who was declared gone starts nothing", RULE),
     *("what is driven is not given back", "a task has one holder", "what is undone is what was done"),
-    *("documents tell what runs wait for", "what rests is due in time", "only what was sent is called seen"),
+    *(
+        "who is gone gets no task",
+        "documents tell what runs wait for",
+        "what rests is due in time",
+        "only what was sent is called seen",
+    ),
 }
 
 
