@@ -20,7 +20,7 @@ from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import claimed, completed, message, register, started
 
-from .object_world import MEDIC, R1, RUN, SIGNAL, Crash, Fault, World, held, parked
+from .object_world import MEDIC, R1, RUN, SIGNAL, WRITES, Crash, Fault, World, held, parked
 
 STATE = layout.state_key(RUN)
 
@@ -252,6 +252,32 @@ def test_a_runner_that_is_declared_dead_while_it_claims_keeps_nothing(stalls_at:
     while asyncio.run(play(nth)):
         nth += 1
     assert nth > 1
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dead", "alive"])
+def test_a_runner_that_is_not_known_to_live_gets_its_tasks_later_or_never(dies: bool) -> None:
+    async def play() -> None:
+        world, store, medic = await _world_with_two()
+        await world.author.create(store)
+        away = answers = False
+
+        async def silent(operation: str, key: str, phase: str) -> None:
+            nonlocal away
+            if operation in WRITES and key == STATE and phase == "after" and not away:
+                away = True
+                if dies:
+                    await medic.declare_dead(R1, "slow", cause="taken_over", evidence={})
+            elif away and not answers and operation == "get" and key.startswith(layout.LIVING):
+                raise Unavailable("no answer")
+
+        slow = ObjectStore(MemoryBucket(world.data, silent), world.clock)
+        with pytest.raises(Unavailable):
+            await _claim(slow, "r1")
+        answers = True
+        assert await _claim(slow, "r1") == ([] if dies else [RUN])
+        assert await _claim(medic, MEDIC) == ([RUN] if dies else [])
+
+    asyncio.run(play())
 
 
 def test_a_claim_under_way_fails_when_its_runner_is_declared_dead() -> None:

@@ -80,13 +80,14 @@ class Claims:
             await self._deliver(runner, taken)
             async with self._index.gathered():
                 await self._look(runner, wants, limit, taken)
-            if taken and await self._runners.why_not_living(runner) is not None:
-                await each(list(taken), lambda run_id: self._give_back(run_id, runner))
-                taken.clear()
         except (Unavailable, StoreUnusable) as error:
             if not taken:
                 raise
             self._index.note(error)
+        # Without an answer the runner gets nothing: what was taken for it is owed until it is known to live.
+        if taken and await self._runners.why_not_living(runner) is not None:
+            await each(list(taken), lambda run_id: self._give_back(run_id, runner))
+            taken.clear()
         for run_id in taken:
             owed.pop(run_id, None)
         if not owed:
