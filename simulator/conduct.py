@@ -85,6 +85,17 @@ def undoing_waits_for_nothing_else(found: Evidence) -> Iterator[str]:
                 yield f"event {event.seq} begins to undo {event.body.leaf}, and {left} are open"
 
 
+def what_can_be_undone_comes_to_its_end(found: Evidence) -> Iterator[str]:
+    """A step that can be undone is never given up: whether it had its effect must be known."""
+    undoable: set[str] = set()
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.StepStarted) and body.compensate:
+            undoable.add(body.leaf)
+        elif isinstance(body, e.LeafCancelled) and body.leaf in undoable:
+            yield f"event {event.seq} gives up {body.leaf}, which can be undone"
+
+
 def questions_are_asked_once(found: Evidence) -> Iterator[str]:
     """One answer for each question, to that very question; what was answered is not open again."""
     answers: dict[str, bytes] = {}
@@ -229,6 +240,7 @@ CONDUCT: dict[str, Check] = {
     "completed steps did run": completed_steps_did_run,
     "effects are undone in reverse": effects_are_undone_in_reverse,
     "undoing waits for nothing else": undoing_waits_for_nothing_else,
+    "what can be undone comes to its end": what_can_be_undone_comes_to_its_end,
     "questions are asked once": questions_are_asked_once,
     "recoveries are audited": recoveries_are_audited,
     "branches name what runs again": branches_name_what_runs_again,

@@ -2,7 +2,8 @@
 
 A hold that outlasts the pause that it asked for; a child that is given up by the last commit of its parent; a child
 that a jump leaves behind; an end that a jump takes back; a restart after a child ended; families of an environment
-apart; a step that is not to be tried again.
+apart; a step that is not to be tried again; a step that is given up and must be undone; a parent that fails by its
+policy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from simulator.programs import RETRIES, Node
 def hardened(plan: Plan, rng: Random) -> Plan:
     """One to three of these in every second seed."""
     return plan if rng.random() >= 0.5 else with_points(plan, rng, _CASES, "case")
+
+
+def hardened_later(plan: Plan, rng: Random) -> Plan:
+    """One to three of those that came last, in every fourth seed."""
+    return plan if rng.random() >= 0.25 else with_points(plan, rng, _LATER_CASES, "later")
 
 
 def _main(*kids: Node) -> Node:
@@ -78,6 +84,20 @@ def _hopeless(rng: Random) -> Point:
     return Point(_main(Node("gather", "g1", (brittle, other)), Node("book", "b1"), Node("brittle", "h2", catch=False)))
 
 
+def _reserved_in_vain(rng: Random) -> Point:
+    """A step that can be undone is given up while it executes, and the run fails: its outcome must be known."""
+    reserve = Node("reserve", "r1", takes_s=rng.choice((0.5, 2.0)))
+    first = Node("first", "f1", (reserve, Node("sleep", "z1", takes_s=rng.choice((0.1, 0.3)))))
+    return Point(_main(first, Node("step", "last", fails=RETRIES + 1, catch=False)))
+
+
+def _fails_before_its_child(rng: Random) -> Point:
+    """A run whose policy is to fail when its process dies, while a child of it waits."""
+    deadly = Node("deadly", "d1", fails=1, takes_s=rng.choice((0.1, 0.5)))
+    return Point(_main(Node("gather", "g1", (_waiting_child("c1"), deadly))), policy="fail", early=True)
+
+
+_LATER_CASES: tuple[Callable[[Random], Point], ...] = (_reserved_in_vain, _fails_before_its_child)
 _CASES: tuple[Callable[[Random], Point], ...] = (
     _outlasted, _gives_up_last, _left_behind, _taken_back, _after_its_child, _apart, _hopeless
 )  # fmt: skip

@@ -43,6 +43,7 @@ NEAR: dict[str, dict[str, int]] = {
     "forget-the-parent": {"objects": 1, "sqlite": 1},
     "forget-the-reason": {"objects": 208, "sqlite": 150},
     "forget-the-rename": {"objects": 4, "sqlite": 4},
+    "give-up-effects": {"objects": 39, "sqlite": 19},
     "give-up-once": {"objects": 382},
     "go-on-after-a-fence": {"objects": 5, "sqlite": 28},
     "hide-a-pause": {"objects": 42},

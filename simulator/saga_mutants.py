@@ -11,6 +11,7 @@ from buoy.core.log import events as e
 from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.authoring.definitions import Step
 from buoy.engine.run import saga
+from buoy.engine.run.execution import Execution
 from buoy.engine.run.saga import Compensable, Saga
 from simulator.mutants import Mutant
 
@@ -48,4 +49,23 @@ class WithoutResult(Mutant):
         real = self.patch(saga, "_arguments", arguments)
 
 
-SAGA_MUTANTS: tuple[type[Mutant], ...] = (KeyByAttempt, WithoutResult)
+class GiveUpEffects(Mutant):
+    """A step that can be undone is given up while it executes, as any other."""
+
+    name = "give-up-effects"
+    rules = ("what can be undone comes to its end",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def cancel(execution: Execution, leaf: LeafId) -> None:
+            known = execution.leaves.compensable
+            execution.leaves.compensable = {}
+            try:
+                real(execution, leaf)
+            finally:
+                execution.leaves.compensable = known
+
+        real = self.patch(Execution, "cancel_leaf", cancel)
+
+
+SAGA_MUTANTS: tuple[type[Mutant], ...] = (KeyByAttempt, WithoutResult, GiveUpEffects)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from buoy.core.schedule.schedule import CatchUp
 from simulator.faults import Strike
-from simulator.hard_cases import hardened
+from simulator.hard_cases import hardened, hardened_later
 from simulator.long_windows import stayed
 from simulator.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
 from simulator.pointed_windows import pointed
@@ -64,8 +64,9 @@ def widened(plan: Plan, seed: int, *, narrow: bool = False) -> Plan:
         ("stays", stayed),
         ("pointed", pointed),
         ("rare ends", ended_rarely),
-        # Its chance leaves alone the seeds that were kept before it came.
+        # The chances of these leave alone the seeds that were kept before they came.
         ("other programs", hardened),
+        ("further cases", hardened_later),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
     return plan

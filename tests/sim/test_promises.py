@@ -189,6 +189,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("failures name their cause", lambda: _cleaned_up(e.StepFailed(leaf=OTHER, error=ERROR, attempt=3))),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=2)),
     ("pauses end for a reason", lambda: _held_until(104.0)),
+    ("what can be undone comes to its end", lambda: _given_up("undo")),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.CancelRequested()))),
     ("what was sent is what arrives", lambda: _story((WAITED, _got(b'{"value":"no"}')), inbox=[SIGNAL])),
     ("what was sent is what arrives", lambda: _story((e.Paused(reason="user", message=1),), inbox=[SIGNAL])),
@@ -344,6 +345,11 @@ def _taken_back(*, pause: int, takes_back: int) -> Evidence:
     return _story((e.Paused(reason="user", message=pause),), (e.Resumed(message=3),), inbox=[resume])
 
 
+def _given_up(compensate: str | None) -> Evidence:
+    """A step that the code gives up."""
+    return _story((e.StepStarted(leaf=OTHER, name="work", compensate=compensate), e.LeafCancelled(leaf=OTHER)))
+
+
 def _held_until(ends_at: float, *, clocks_set: bool = False) -> Evidence:
     """A pause that ended by itself at 103."""
     paused = e.Paused(reason="rewind", detail="to go back", expires_at=ends_at)
@@ -489,6 +495,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("specs follow their graph", lambda: _graph("+a", "-a", "+c", "c", end=FAILED)),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
     ("pauses end for a reason", lambda: _held_until(102.5)),
+    ("what can be undone comes to its end", lambda: _given_up(None)),
     ("pauses end for a reason", lambda: _held_until(104.0, clocks_set=True)),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.Resumed(), e.CancelRequested()))),
     (
