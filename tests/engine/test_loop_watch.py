@@ -84,6 +84,23 @@ async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str,
         assert app.runner.troubles() == (1, text)
 
 
+async def test_workflow_code_of_a_run_that_another_process_started_is_named_as_what_blocks(any_url: str) -> None:
+    """Its code begins with a replay, and not with a turn."""
+    block = Block(any_url)
+
+    @buoy.workflow
+    async def blocked() -> None:
+        with _unguarded():
+            block.hold()
+
+    async with buoy.connect(any_url) as client:
+        run = await client.start_as("blk", blocked)
+        async with opened(any_url, blocked):
+            await run.result()
+    held = block.seen.beat.loop_held if block.seen is not None else None
+    assert held is not None and (held.run_id, held.leaf) == ("blk", None)
+
+
 def _unguarded() -> Any:
     """Starting a thread counts as I/O, which workflow code may not do; here it stands for a blocking C call."""
     from buoy.engine.code.io_guard import unguarded
@@ -123,6 +140,8 @@ async def test_a_process_that_was_suspended_as_a_whole_raises_no_alarm() -> None
 
 
 def test_the_words_name_what_blocks() -> None:
-    assert "step pay#1 of run r" in in_words(LoopHeld(5.0, "r", "pay#1", "x.py:3 in pay"))  # type: ignore[arg-type]
-    assert "workflow code of run r" in in_words(LoopHeld(5.0, "r", None, "x.py:3 in pay"))  # type: ignore[arg-type]
+    step = in_words(LoopHeld(5.0, "r", "pay#1", "x.py:3 in pay"))  # type: ignore[arg-type]
+    assert "step pay#1 of run r" in step and "Make the step a plain `def`, or await in it" in step
+    code = in_words(LoopHeld(5.0, "r", None, "x.py:3 in pay"))  # type: ignore[arg-type]
+    assert "workflow code of run r" in code and "Put what takes long into a step" in code and "plain `def`" not in code
     assert "outside of any run" in in_words(LoopHeld(5.0))

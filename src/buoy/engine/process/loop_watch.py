@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Protocol
 
 from buoy.core.ids import RunId
+from buoy.engine.code.async_decider import AsyncDecider
 from buoy.engine.run.execution import Execution
 from buoy.ports.host import Clock
 from buoy.ports.records import LoopHeld
@@ -25,6 +26,9 @@ from buoy.ports.records import LoopHeld
 _TURN_S = 0.5
 _LOOKS_MAX = 4
 _FRAMES_MAX = 200
+# Python's own limit of recursion, twice: the frames of the engine are the outer ones.
+_STACK_MAX = 2 * 1000
+_DECIDER = AsyncDecider.begin.__code__.co_filename
 _NOT_USERS = (sysconfig.get_paths()["stdlib"], str(PurePath(__file__).parents[2]))
 
 
@@ -90,7 +94,10 @@ class LoopWatch:
         return self._held
 
     def _holder(self, loop: asyncio.AbstractEventLoop, for_s: float) -> LoopHeld:
-        where = _place(sys._current_frames().get(getattr(loop, "_thread_id", None) or 0))
+        frame = sys._current_frames().get(getattr(loop, "_thread_id", None) or 0)
+        where = _place(frame)
+        if (run_id := _run_whose_code_is_in(frame)) is not None:
+            return LoopHeld(for_s, run_id, None, where)
         turning = self._runner.turning
         if turning is not None:
             return LoopHeld(for_s, turning.run_id, None, where)
@@ -104,16 +111,29 @@ class LoopWatch:
 
 def in_words(held: LoopHeld) -> str:
     """One line for the log of the process."""
+    advice = "Make the step a plain `def`, or await in it"
     if held.leaf is not None:
         holder = f"step {held.leaf} of run {held.run_id}"
     elif held.run_id is not None:
         holder = f"the workflow code of run {held.run_id}"
+        advice = "Put what takes long into a step, and let a loop await something"
     else:
         holder = "code outside of any run"
     return (
         f"the event loop has not turned for {held.for_s:g} s: {holder} blocks it at {held.where}; "
-        "no other run of this process moves. Make the step a plain `def`, or await in it"
+        f"no other run of this process moves. {advice}"
     )
+
+
+def _run_whose_code_is_in(frame: FrameType | None) -> RunId | None:
+    """The run whose workflow code is on that stack. The stack also shows a replay, which is no turn of the run."""
+    for _ in range(_STACK_MAX):
+        if frame is None:
+            break
+        if frame.f_code.co_filename == _DECIDER and isinstance(found := frame.f_locals.get("self"), AsyncDecider):
+            return found.run_id
+        frame = frame.f_back
+    return None
 
 
 def _place(frame: FrameType | None) -> str:
