@@ -406,3 +406,18 @@ async def test_a_recovery_claims_the_run_once(form: str, every_url: str) -> None
         assert store.left == 0
         claims = [each for each in await bodies_of(app, "r", e.Claimed) if each.cause != "created"]
         assert (len(claims), len(await bodies_of(app, "r", e.Paused))) == (1, 1)
+
+
+@buoy.workflow
+async def late_one() -> Any:
+    return await buoy.wait_signal("go")
+
+
+async def test_a_start_on_a_closed_store_is_known_to_have_written_nothing(url: str) -> None:
+    async with buoy.connect(url) as client:
+        await client.start_as("early", late_one)
+    with pytest.raises(buoy.NotWritten, match="is closed; open it again") as refused:
+        await client.start_as("late", late_one)
+    assert "not known" not in str(refused.value)
+    with pytest.raises(buoy.NotWritten, match="is closed; open it again"):
+        await client.signal("early", "go")

@@ -98,6 +98,6 @@ def _reason(of_host: re.Match[str]) -> str:
     return f"{host}:{port}: {' '.join(_PLACE.sub('', text).split())}"
 
 
-def closed(name: str) -> Unavailable:
+def closed(name: str) -> NotWritten:
     """What every call on a closed store gets."""
-    return Unavailable(f"the store {name} is closed; open it again")
+    return NotWritten(f"the store {name} is closed; open it again")

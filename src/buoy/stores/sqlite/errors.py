@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from buoy.errors import Problem, StoreUnusable, Unavailable
+from buoy.errors import NotWritten, Problem, StoreUnusable, Unavailable
 
 # Primary codes; the low byte of every extended one.
 _PRIMARY = 0xFF
@@ -45,9 +45,9 @@ def translated(error: sqlite3.Error, path: Path) -> Problem:
     return Unavailable(f"{path} gave no clear answer: {error}; read before you write again")
 
 
-def closed(path: Path) -> Unavailable:
+def closed(path: Path) -> NotWritten:
     """What every call on a closed store gets."""
-    return Unavailable(f"the store {path} is closed; open it again")
+    return NotWritten(f"the store {path} is closed; open it again")
 
 
 def _code(error: BaseException) -> int:
