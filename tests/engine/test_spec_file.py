@@ -49,6 +49,15 @@ def test_json_is_read_as_json() -> None:
         ("a: \t- b\n\x01", "not YAML"),
         ("a:\n\t- b\n", "; indent with spaces, not tabs"),
         ("a:\n  - b: 1\n   c: 2\n", "; look at the indentation"),
+        ("a: 1\n  b: 2\n", "; look at the indentation"),
+        ("run: echo rows: 7\n", "; put the value in quotes, or on lines of its own below `run: |`: it holds ': '"),
+        ("- {id: a, run: echo b: c}\n", "; put the value in quotes: it holds ': '"),
+        ("- {id: a}\n- run: echo 'rows: 7'\n", "f.yaml:2: the file: not YAML: mapping values are not allowed"),
+        ("- {id: a}\n- run: echo 'rows: 7'\n", "; put the value in quotes, or on lines of its own below `run: |`"),
+        (
+            "run: {{ steps.a }}\n",
+            "f.yaml:1: the file: a key must be a text; put a value that begins with '{' in quotes",
+        ),
     ],
 )
 def test_what_is_no_spec_file_is_refused_with_its_line(text: str, expected: str) -> None:

@@ -161,7 +161,8 @@ class _Builder:
         found: dict[Any, Any] = {}
         while type(event := next(events)) is not yaml.MappingEndEvent:
             if type(event) is not yaml.ScalarEvent:
-                raise self._wrong(event, "a key must be a text")
+                braces = "; put a value that begins with '{' in quotes" if type(event) is yaml.MappingStartEvent else ""
+                raise self._wrong(event, f"a key must be a text{braces}")
             key = event.value
             if key in found:
                 raise self._wrong(event, f"key {key!r} is there twice")
@@ -194,7 +195,22 @@ def _line(event: Any) -> int:
 
 
 def _yaml_problem(error: yaml.MarkedYAMLError, line: str) -> str:
-    """The parser's words are about its grammar; what a person has to look for is mostly a tab, or the indentation."""
+    """The parser's words are about its grammar. A person has to look for a tab, a colon in a value, or the indentation.
+
+    A command with a colon is the commonest: `run: echo 'rows: 7'` is a map in a map for the parser.
+    """
     indent = line[: len(line) - len(line.lstrip())]
-    hint = "look at the indentation, the brackets and the quotes of this line and the one before"
-    return f"{error.problem or error.context}; {'indent with spaces, not tabs' if chr(9) in indent else hint}"
+    key, colon, _ = line[: _column(error)].strip(" -").partition(": ")
+    if chr(9) in indent:
+        hint = "indent with spaces, not tabs"
+    elif colon and line[_column(error) :].startswith(":"):
+        below = f", or on lines of its own below `{key}: |`" if key.isidentifier() else ""
+        hint = f"put the value in quotes{below}: it holds ': '"
+    else:
+        hint = "look at the indentation, the brackets and the quotes of this line and the one before"
+    return f"{error.problem or error.context}; {hint}"
+
+
+def _column(error: yaml.MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return 0 if mark is None else int(mark.column)
