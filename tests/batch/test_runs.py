@@ -260,6 +260,8 @@ def test_why_names_what_failed_and_what_no_runner_can_give(batch: Batch) -> None
     said = batch("why", "r1")
     assert "r1 is paused: 1 job failed, and nothing else can run." in said
     assert "buoy recover r1 --dry-run" in said
+    assert "run bad again, with the same limits: buoy reset r1 bad" in said
+    assert "go without bad: buoy disable r1 bad" in said
     assert "failed" in batch("watch", "r1", code=4)
 
 

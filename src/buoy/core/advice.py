@@ -48,6 +48,8 @@ _KINDS: dict[str, Kind] = {
     "runner": "start_worker",
     "jobs": "look",
     "sync-status": "recover",
+    "reset": "retry",
+    "disable": "recover",
     "watch": "recover",
     "slurm": "recover",
     "slurm allocations": "look",

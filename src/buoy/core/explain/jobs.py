@@ -48,8 +48,20 @@ def jobs_paused(facts: Facts, words: Wording) -> Narrative:
         you_can=(
             words.advise("see what a recovery would do", "recover", run_id, "--dry-run"),
             words.advise("list what failed and what waits", "jobs", run_id, "--status", "failed"),
+            *_ways_on(held, facts, words),
             words.advise("cancel the run", "cancel", run_id),
         ),
+    )
+
+
+def _ways_on(held: list[Leaf], facts: Facts, words: Wording) -> tuple[Advice, ...]:
+    """How the run continues, shown for the first failed job."""
+    if not held:
+        return ()
+    run_id, job = facts.document.run_id, held[0].name
+    return (
+        words.advise(f"run {job} again, with the same limits", "reset", run_id, job),
+        words.advise(f"go without {job}", "disable", run_id, job),
     )
 
 
