@@ -99,6 +99,17 @@ def test_who_waits_for_ever_is_told_for_what(buoy_app: LocalApp) -> None:
         buoy_app.run(flows.asks)
 
 
+def test_an_entry_that_nothing_called_for_is_named_when_nothing_can_happen_any_more(buoy_app: LocalApp) -> None:
+    with pytest.raises(Stuck, match=r"waits for Ship it\?; entry 1 of the script \(on: Shp it\?\) matched nothing$"):
+        buoy_app.run_with([{"on": "Shp it?", "answer": True}], flows.asks)
+
+
+@pytest.mark.parametrize("given", ["asks", blocking], ids=["name", "step"])
+def test_what_is_no_workflow_is_refused_with_what_to_pass(buoy_app: LocalApp, given: Any) -> None:
+    with pytest.raises(buoy.BadInput, match=r"a test app takes a workflow: .*; (pass|call)"):
+        buoy_app.run(given)
+
+
 def test_an_answer_of_the_wrong_form_fails_the_test(buoy_app: LocalApp) -> None:
     with pytest.raises(buoy.BadInput, match="expected yes or no"):
         buoy_app.run_with([{"on": "Ship it?", "answer": "perhaps"}], flows.asks)

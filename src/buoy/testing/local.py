@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 
+from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client.client import Client
 from buoy.engine.client.run import Run
@@ -75,7 +76,7 @@ async def local_app(
     person, loop = Person(client, as_script(answers)), asyncio.get_running_loop()
 
     def nothing_left() -> None:
-        raise person.errors[0] if person.errors else Stuck(_who_waits(runner))
+        raise person.errors[0] if person.errors else Stuck("; ".join([_who_waits(runner), *person.unused]))
 
     with skipping_time(loop, used, outside, lambda: steps_executing(runner), nothing_left):
         await runner.start()
@@ -90,6 +91,7 @@ async def local_app(
 def _runner(workflows: tuple[Workflow[..., Any], ...], store: Store, clock: SkippingClock) -> Runner:
     registry, queues = Registry(), {"default"}
     for workflow in workflows:
+        check_workflow(workflow, "a test app")
         found, more = neighbours(workflow)
         queues |= more
         for each in found:

@@ -26,7 +26,13 @@ class Person:
         self._said: set[tuple[str, str]] = set()
         self._greeted: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[RunId, list[tuple[str, str]]] = {}
         self.errors: list[BaseException] = []
+
+    @property
+    def unused(self) -> list[str]:
+        """The entries of the script that no question and no wait has called for until now, each as a sentence."""
+        return self._script.unused([each for asked in self._asked.values() for each in asked])
 
     async def look(self) -> None:
         """Sees what is open now, and says what is due, now or later."""
@@ -42,7 +48,8 @@ class Person:
 
     async def _serve(self, document: Document) -> None:
         log = await read_log(self._client.store, document.run_id)
-        for saying in self._script.sayings(document, list(asked_in(log))):
+        asked = self._asked[document.run_id] = list(asked_in(log))
+        for saying in self._script.sayings(document, asked):
             mark = (document.run_id, saying.key)
             if mark not in self._said:
                 self._said.add(mark)
