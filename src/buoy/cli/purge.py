@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
 from buoy.cli.terminal.output import print_json, say
-from buoy.cli.terminal.program import Exit, confirm, connected, duration, go, shared_options
+from buoy.cli.terminal.program import Exit, confirm, connected, duration, go, need_terminal, shared_options
 from buoy.config import log_folder
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.log.wording import counted
@@ -70,9 +71,10 @@ def purge_command(
     if run_id is not None:
         return _remove_broken(run_id, export or Path(f"{run_id}.broken.zip"), dry_run, yes, store, as_json=as_json)
     assert older_than_s is not None
-    if not dry_run and not yes:
-        confirm("Delete them for good?")
     order = Purge(older_than_s=older_than_s, statuses=statuses, workflow=workflow, dry_run=dry_run)
+    if not dry_run and not yes:
+        need_terminal()
+        _confirm_these(go(_purged(msgspec.structs.replace(order, dry_run=True), store)))
     done = go(_purged(order, store))
     if as_json:
         print_json(done)
@@ -81,12 +83,23 @@ def purge_command(
     return Exit.OK
 
 
-def _show(done: Purged) -> None:
+def _confirm_these(would: Purged) -> None:
+    """Names what would be deleted, and asks. Nothing to delete needs no answer."""
+    if would.purged:
+        _name(would, err=True)
+        confirm(f"Delete {counted(would.purged, 'run')} for good?")
+
+
+def _name(done: Purged, *, err: bool) -> None:
     for run_id in done.runs[:_SHOWN_MAX]:
-        click.echo(run_id)
+        click.echo(run_id, err=err)
     more = done.purged - min(len(done.runs), _SHOWN_MAX)
     if more:
         click.echo(f"... and {more:,} more", err=True)
+
+
+def _show(done: Purged) -> None:
+    _name(done, err=False)
     verb = "would be purged" if done.dry_run else "purged"
     click.echo(f"{counted(done.purged, 'run')} {verb}{_left(done)}", err=True)
 

@@ -47,10 +47,15 @@ class Exit(IntEnum):
     SIGTERM = 143
 
 
-def confirm(question: str) -> None:
-    """Asks for confirmation on a terminal; elsewhere `--yes` is required."""
+def need_terminal() -> None:
+    """Refuses to ask where no person can answer: there `--yes` is required."""
     if not sys.stdin.isatty():
         raise BadInput("no terminal to ask for confirmation; add --yes to do it, or --dry-run to look")
+
+
+def confirm(question: str) -> None:
+    """Asks for confirmation on a terminal; elsewhere `--yes` is required."""
+    need_terminal()
     if not click.confirm(question, default=False, err=True):
         raise BadInput("not confirmed; nothing was done")
 
