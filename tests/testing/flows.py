@@ -191,6 +191,23 @@ async def cleans_up() -> str:
     return "done"
 
 
+UNLUCKY: list[int] = []
+
+
+@buoy.step
+async def unlucky() -> int:
+    """Fails at every third execution, as a service that is overloaded now and then."""
+    UNLUCKY.append(1)
+    if len(UNLUCKY) % 3 == 2:
+        raise ConnectionError("overloaded")
+    return buoy.info().attempt
+
+
+@buoy.workflow
+async def calls_an_unlucky_step() -> int:
+    return await unlucky()
+
+
 @buoy.workflow
 async def forgets_to_await() -> str:
     reserve("lamp")

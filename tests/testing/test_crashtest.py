@@ -268,6 +268,14 @@ def test_a_result_that_is_not_json_is_found_once() -> None:
     assert "the result of step opaque cannot be stored as JSON" in only(report, "not_json")
 
 
+def test_a_step_that_fails_by_chance_is_named_with_the_way_to_stub_it() -> None:
+    flows.UNLUCKY.clear()
+    report = crashed(flows.calls_an_unlucky_step)
+    found = next(each for each in report.findings if each.kind == "outcome")
+    assert found.what.startswith("Without a crash it is completed with 1; after one it is failed: ConnectionError")
+    assert "step unlucky failed there" in found.advice and "--stub unlucky=" in found.advice
+
+
 def test_an_outcome_that_depends_on_the_crash_is_found() -> None:
     flows.SEEN.clear()
     report = crashed(flows.by_a_global)

@@ -11,7 +11,7 @@ import msgspec
 from buoy.core.log import events as e
 from buoy.testing.crashtest.code_findings import code_findings
 from buoy.testing.crashtest.notes import COMMAND, Note
-from buoy.testing.crashtest.outcomes import difference_in, outcome_of
+from buoy.testing.crashtest.outcomes import difference_in, failed_step_of, outcome_of
 from buoy.testing.crashtest.process import RUN_ID
 from buoy.testing.crashtest.report import Crash, Finding, Kind, Repeat, RunEnd
 from buoy.testing.crashtest.scenario import Played
@@ -94,8 +94,7 @@ class Judge:
             self._find(
                 "outcome",
                 f"Without a crash it is {_cut(str(self.reference))}; after one it is {_cut(str(outcome))}.",
-                "look for what the workflow takes from outside of its arguments and its steps (a global, a file, the "
-                "environment), and move it into a step",
+                _advice_on(failed_step_of(played)),
                 label,
                 subject="the run",
             )
@@ -281,3 +280,17 @@ def _recovery_ms(notes: Sequence[Note]) -> float | None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
+
+
+def _advice_on(failed_step: str | None) -> str:
+    """What to do about an outcome that depends on the crash."""
+    outside = (
+        "look for what the workflow takes from outside of its arguments and its steps (a global, a file, the "
+        "environment), and move it into a step"
+    )
+    if failed_step is None:
+        return outside
+    return (
+        f"step {failed_step} failed there: if it fails by chance, give it a canned result (--stub {failed_step}=JSON, "
+        f"stubs={{...}} in pytest); else {outside}"
+    )

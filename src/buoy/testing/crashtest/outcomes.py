@@ -32,6 +32,16 @@ def outcome_of(played: Played) -> RunEnd:
         return _outcome(run_id, log, ending)
 
 
+def failed_step_of(played: Played) -> str | None:
+    """The step whose failure ended the run or its last successor, if that is why it ended."""
+    for log in reversed(list(played.logs.values())):
+        ending = next((event.body for event in reversed(log) if isinstance(event.body, e.WorkflowFailed)), None)
+        if ending is not None:
+            starts = (event.body for event in log if isinstance(event.body, e.StepStarted))
+            return next((start.name for start in starts if start.leaf == ending.cause_leaf), None)
+    return None
+
+
 def difference_in(played: Played) -> str | None:
     """What the code did otherwise than its log says, if that is why the run is paused."""
     outcome = outcome_of(played)
