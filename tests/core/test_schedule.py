@@ -93,10 +93,10 @@ def test_a_run_is_named_after_its_time() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"name": "a/b", "every_s": 5}, "run id"),
+        ({"name": "a/b", "every_s": 5}, "schedule name '.*' is not allowed"),
         ({"name": "x" * 101, "every_s": 5}, "longer than 100"),
         ({}, "either"),
-        ({"cron": "* * * * *", "every_s": 5}, "not both"),
+        ({"cron": "* * * * *", "every_s": 5}, "found both; give --cron or --every"),
         ({"every_s": 0}, "too short"),
         ({"cron": "nonsense"}, "fields"),
     ],

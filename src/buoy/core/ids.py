@@ -29,13 +29,13 @@ NAME = "[A-Za-z_][A-Za-z0-9_.:<>-]*"
 _NAME = re.compile(NAME + r"\Z")
 
 
-def check_run_id(text: str) -> RunId:
-    """The text as a run id, or a clear refusal."""
+def check_run_id(text: str, what: str = "run id") -> RunId:
+    """The text as a run id, or as another name that run ids begin with, or a clear refusal."""
     if not isinstance(text, str):
-        raise BadInput(f"a run id must be a text: {text!r}")
+        raise BadInput(f"a {what} must be a text: {text!r}")
     if not is_run_id(text):
         raise BadInput(
-            f"run id {text[:60]!r} is not allowed: use letters, digits, '.', '_' and '-', "
+            f"{what} {text[:60]!r} is not allowed: use letters, digits, '.', '_' and '-', "
             f"beginning with a letter or digit, at most {RUN_ID_CHARS_MAX} characters"
         )
     return RunId(text)
