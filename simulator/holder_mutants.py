@@ -25,7 +25,6 @@ from buoy.host import lock_files
 from buoy.ports.records import Committed, Outcome, RunRecord, Task, Wants
 from buoy.ports.store import Store
 from buoy.recovery import remedies
-from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
 from simulator.mutants import Mutant
@@ -160,10 +159,7 @@ class KnownForEver(Mutant):
     test = "tests/stores/test_objects_archive.py::test_who_slept_for_long_writes_nothing_into_the_gaps_of_a_purged_run"
 
     def install(self, world: World) -> None:
-        def known_lately(runs: Runs, run_id: RunId) -> StoredRun | None:
-            return runs.known(run_id)
-
-        self.patch(Runs, "known_lately", known_lately)
+        self.patch(Runs, "known_s", lambda runs, run_id: 0.0)
 
 
 class LockAnyInode(Mutant):

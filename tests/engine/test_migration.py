@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -389,18 +390,20 @@ async def test_versions_that_do_not_fit_do_not_take_turns(url: str) -> None:
         await until_status(app, "run", "waiting_signal")
     for number, code in enumerate([*others, *others]):
         async with opened(url, code) as app:
-            assert app.runner is not None
-            taken: list[Any] = []
-            app.runner.intake.on_taken = taken.append
             await app.signal("run", "go", number)
-            await until(lambda taken=taken: bool(taken), "the run to be looked at")  # type: ignore[misc]
-            await app.runner.journal.settled()
+            await until(partial(_rests, app, "run"), "the run to be looked at and given back")
             await until_status(app, "run", "paused")
     paused = [pause.tried_version for pause in await bodies_of_store(url, "run", e.Paused)]
     assert paused == [code.version for code in others]
     async with opened(url, own) as app:
         await go_on_with_this_code(app)
         assert await result_of(app, await app.get("run")) == [1, 0]
+
+
+async def _rests(app: Any, run_id: str) -> bool:
+    """Whether no runner holds the run, and its task is not due."""
+    record = await app.record(run_id)
+    return record.holder is None and record.due_at is None
 
 
 async def bodies_of_store(url: str, run_id: str, kind: type[Any]) -> list[Any]:

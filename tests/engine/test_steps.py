@@ -675,7 +675,7 @@ async def test_a_call_that_was_not_awaited_is_noticed_when_it_is_used(url: str) 
 
     async with opened(url, forgets) as app:
         run = await app.start_as("run", forgets)
-        assert "write `await work(...)`" in await result_of(app, run)
+        assert "step work was not awaited; write `await` before it" in await result_of(app, run)
 
 
 async def test_a_call_awaited_twice_is_refused(url: str) -> None:

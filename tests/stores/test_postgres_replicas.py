@@ -193,6 +193,8 @@ def test_ctrl_c_ends_a_command_whose_server_waits_for_a_replica(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # As a terminal starts it. A suite that runs in the background may pass on that Ctrl-C is to be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         held_up = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
