@@ -62,7 +62,7 @@ NEAR: dict[str, dict[str, int]] = {
     "never-set-apart": {"sqlite": 41},
     "no-answer-is-lost": {"objects": 43},
     "no-backoff": {"objects": 1, "sqlite": 1},
-    "no-claim-first": {"sqlite": 137},
+    "no-claim-first": {"sqlite": 470},
     "no-fencing": {"sqlite": 4},
     "order-by-timestamp": {"sqlite": 20},
     "outside-the-scope": {"objects": 15, "sqlite": 5},
