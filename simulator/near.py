@@ -72,7 +72,7 @@ NEAR: dict[str, dict[str, int]] = {
     "read-error-is-absence": {"sqlite": 18},
     "refuse-a-resume": {"sqlite": 10},
     "refuse-the-child": {"sqlite": 3},
-    "refused-is-lost": {"objects": 4},
+    "refused-is-lost": {"objects": 139},
     "release-while-executing": {"sqlite": 4},
     "rename-the-key": {"objects": 4, "sqlite": 4},
     "reuse-a-key": {"objects": 1},

@@ -29,8 +29,8 @@ def test_a_schedule_is_added_listed_paused_and_removed(buoy: Buoy) -> None:
 def test_a_wrong_schedule_is_told_in_one_line(buoy: Buoy) -> None:
     add = ("schedule", "add", "s", f"{FLOWS}:divide", "--arg", "number=5")
     assert "never fires" in buoy(*add, "--cron", "0 0 31 2 *", code=2).stderr
-    assert "either" in (neither := buoy(*add, code=2).stderr) and "; give --cron or --every" in neither
-    assert "found both; give --cron or --every" in buoy(*add, "--every", "1h", "--cron", "@daily", code=2).stderr
+    assert "either" in (neither := buoy(*add, code=2).stderr) and "found neither; give one of them" in neither
+    assert "found both; give one of them" in buoy(*add, "--every", "1h", "--cron", "@daily", code=2).stderr
     named = buoy("schedule", "add", "bad name", f"{FLOWS}:divide", "--arg", "number=5", "--every", "1h", code=2).stderr
     assert "schedule name 'bad name' is not allowed: use letters" in named and "run id" not in named
     assert "time zone" in buoy(*add, "--cron", "@daily", "--zone", "Here", code=2).stderr
@@ -40,7 +40,7 @@ def test_a_wrong_schedule_is_told_in_one_line(buoy: Buoy) -> None:
     assert missing.count("\n") == 1
     buoy(*add, "--every", "1h")
     other = buoy(*add, "--every", "2h", "--catch-up", "all", code=2).stderr
-    assert "schedule s exists already, with another --every, --catch-up; remove it first" in other
+    assert "schedule s exists already, with another interval, way to catch up; remove it first" in other
     assert "no schedule 'x'" in buoy("schedule", "remove", "x", code=2).stderr
 
 

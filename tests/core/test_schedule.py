@@ -96,7 +96,7 @@ def test_a_run_is_named_after_its_time() -> None:
         ({"name": "a/b", "every_s": 5}, "schedule name '.*' is not allowed"),
         ({"name": "x" * 101, "every_s": 5}, "longer than 100"),
         ({}, "either"),
-        ({"cron": "* * * * *", "every_s": 5}, "found both; give --cron or --every"),
+        ({"cron": "* * * * *", "every_s": 5}, "found both; give one of them"),
         ({"every_s": 0}, "too short"),
         ({"cron": "nonsense"}, "fields"),
     ],

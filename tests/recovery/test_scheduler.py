@@ -198,7 +198,7 @@ def test_what_cannot_work_is_refused_when_it_is_added(tmp_path: Path) -> None:
             ("s", NOTHING, Times(every_s=0.5), "parts of a second"),
             ("s", NOTHING, Times(cron="* * * * *", zone="Mars/Olympus"), "time zone"),
             ("s", NOTHING, Times(cron="* * * * *", zone="../etc/passwd"), "time zone"),
-            ("s/x", NOTHING, HOURLY, "run id"),
+            ("s/x", NOTHING, HOURLY, "schedule name"),
             ("s", msgspec.Raw(b'{"n": "x"}'), HOURLY, "invalid arguments for workflow report"),
         ):
             with pytest.raises(BadInput, match=why):

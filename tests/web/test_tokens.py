@@ -61,7 +61,11 @@ async def test_a_token_has_the_scopes_that_it_was_made_with_until_it_is_revoked(
 async def test_an_expired_token_is_refused(served: Served) -> None:
     async with open_client(f"sqlite:///{served.path}", actor=person()) as client:
         short = await create_token(client, "short", ["read"], expires_in_s=0.001)
-        assert await code_of(served, short.token) == 401
+
+        async def refused() -> bool:
+            return await code_of(served, short.token) == 401
+
+        await until(refused, "the token to expire")
         assert [each.state for each in (await list_tokens(client)).tokens] == ["expired"]
 
 

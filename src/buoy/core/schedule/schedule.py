@@ -69,9 +69,7 @@ def check_schedule(schedule: Schedule, zone: tzinfo) -> None:
         raise BadInput(f"schedule name {schedule.name[:60]!r} is longer than {SCHEDULE_NAME_CHARS_MAX} characters")
     if (schedule.cron is None) == (schedule.every_s is None):
         found = "neither" if schedule.cron is None else "both"
-        raise BadInput(
-            f"a schedule needs either a cron expression or an interval: found {found}; give --cron or --every"
-        )
+        raise BadInput(f"a schedule needs either a cron expression or an interval: found {found}; give one of them")
     if schedule.every_s is not None and schedule.every_s < SCHEDULE_EVERY_MIN_S:
         raise BadInput(f"an interval of {schedule.every_s} s is too short: at least {SCHEDULE_EVERY_MIN_S} s")
     if schedule.cron is not None:

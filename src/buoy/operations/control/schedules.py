@@ -111,13 +111,13 @@ async def _made(client: Client, name: str, what: Scheduled, times: Times) -> Sch
     )
 
 
-# As a person gives them.
-_OPTIONS = {"cron": "--cron", "every_s": "--every", "zone": "--zone", "catch_up": "--catch-up"}
+# As a person calls them.
+_WORDS = {"cron": "cron expression", "every_s": "interval", "zone": "time zone", "catch_up": "way to catch up"}
 
 
 def _same(there: Schedule, made: Schedule) -> Schedule:
     fields = ("workflow", "input", "cron", "every_s", "zone", "catch_up")
-    differs = [_OPTIONS.get(field, field) for field in fields if getattr(there, field) != getattr(made, field)]
+    differs = [_WORDS.get(field, field) for field in fields if getattr(there, field) != getattr(made, field)]
     if differs:
         raise WrongState(
             f"schedule {there.name} exists already, with another {', '.join(differs)}; "
