@@ -197,6 +197,34 @@ def test_a_change_by_another_process_is_heard() -> None:
     play(test)
 
 
+def test_a_change_by_a_command_that_ends_at_once_is_heard() -> None:
+    """It wrote twice within the pause between two hints. The second one is still due when it ends."""
+    url = fresh_url()
+
+    async def start(run_id: str) -> None:
+        async with buoy.connect(url) as client:
+            await client.start_as(run_id, doubled, 1)
+
+    async def main() -> None:
+        listening = await PostgresStore.open(url, clock=SystemClock())
+        try:
+            await listening.wait_for_change(0.1)
+            wait_until(lambda: listening._listener._session is not None, "it to listen")
+            while await listening.wait_for_change(0.2):
+                pass
+            command = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(start("b"))))
+            found = None
+            while found is None:
+                assert await listening.wait_for_change(10.0), "the run is there, and no hint has come since"
+                found = await listening.run(RunId("b"))
+            await command
+        finally:
+            await listening.close()
+
+    asyncio.run(start("a"))
+    asyncio.run(main())
+
+
 def test_work_goes_on_after_the_server_was_restarted() -> None:
     own = start_server(18)
     url = own.url(fresh_schema())

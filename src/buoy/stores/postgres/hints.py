@@ -25,6 +25,8 @@ NOTIFY_EVERY_S = 0.02
 # How long the listener waits before it looks whether the store was closed, and before it connects again.
 LISTEN_S = 5.0
 RECONNECT_S = 1.0
+# A store that closes waits so long for its last hint: less than the others need to find the change without it.
+CLOSE_S = 0.5
 
 
 class Notifier:
@@ -46,10 +48,13 @@ class Notifier:
         loop = asyncio.get_running_loop()
         self._pending = loop.call_later(NOTIFY_EVERY_S if self._resting else 0.0, self._send, loop)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Sends the hint that is due. A command that starts a run and ends would else leave it to the next look."""
         if self._pending is not None:
             self._pending.cancel()
-            self._pending = None
+            self._send(asyncio.get_running_loop())
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=CLOSE_S)
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._pending, self._resting = None, True

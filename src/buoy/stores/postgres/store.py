@@ -249,7 +249,7 @@ class PostgresStore:
         return PostgresStore(self._opened, self._clock, self._session)
 
     async def close(self) -> None:
-        self._notifier.close()
+        await self._notifier.close()
         await asyncio.to_thread(self._listener.close)
         await self._writer.close()
         await self._reader.close()
