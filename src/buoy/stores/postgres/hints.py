@@ -1,8 +1,8 @@
 """Hints: notifications between the processes of a store. They save waiting, and nothing rests on them.
 
 Invariants: a notification is sent after the commit and outside of it, since a NOTIFY inside takes a lock of the whole
-database at commit. One process sends one in `NOTIFY_EVERY_S` at most. Behind a pooler nothing listens: the loops of a
-runner then look once a second.
+database at commit. One process sends one in `NOTIFY_EVERY_S` at most; a store that closes sends the one that is due.
+Behind a pooler nothing listens: the loops of a runner then look once a second.
 """
 
 from __future__ import annotations
